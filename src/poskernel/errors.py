@@ -1,0 +1,31 @@
+"""The errors a user can cause or meet, each one sentence that names the value and the remedy."""
+
+import difflib
+from collections.abc import Mapping
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the message says what, which value and what to do (exit code 2)."""
+
+
+class RunError(RuntimeError):
+    """Something failed while running that no change of the input's form would mend (exit code 1)."""
+
+
+class MissingExtraError(InputError):
+    """An optional dependency is not installed; the message names the pip line that brings it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs the extra '{extra}': install it with pip install 'poskernel[{extra}]'.")
+
+
+def lookup(registry: Mapping[str, Item], name: str, kind: str) -> Item:
+    """The item of that name; otherwise an InputError that names the nearest match."""
+    if name in registry:
+        return registry[name]
+    near = difflib.get_close_matches(name.lower(), registry, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(registry)}."
+    raise InputError(f"unknown {kind} '{name}': {hint}")
