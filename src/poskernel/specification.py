@@ -1,0 +1,59 @@
+"""One grammar for everything a user names: `rope`, `rope:base=1e6,frequencies=32`, `skip:offset=7`.
+
+A registry maps names to frozen dataclass instances; the text after the colon overrides fields of the named one. A bare
+value stands for the first field.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import TypeVar
+
+from poskernel.errors import InputError, lookup
+
+Item = TypeVar("Item")
+
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def parse_specification(registry: Mapping[str, Item], text: str, kind: str) -> Item:
+    """The registered value a text names, with its fields overridden; InputError names what it does not know."""
+    name, colon, assignments = text.strip().partition(":")
+    item = lookup(registry, name, kind)
+    if not colon:
+        return item
+    fields = {field.name: field for field in dataclasses.fields(item) if field.init}  # type: ignore[arg-type]
+    if not fields:
+        raise InputError(f"{kind} '{name}' takes no parameters, got '{assignments}': write '{name}' alone.")
+    changes: dict[str, object] = {}
+    for assignment in assignments.split(","):
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            key, value = next(iter(fields)), key
+        key = key.strip()
+        lookup(fields, key, f"parameter of {kind} '{name}'")
+        if key in changes:
+            raise InputError(f"parameter '{key}' of {kind} '{name}' is given twice: give it once.")
+        changes[key] = convert(value.strip(), typing.get_type_hints(type(item))[key], f"{kind} parameter '{key}'")
+    return dataclasses.replace(item, **changes)  # type: ignore[type-var]
+
+
+def convert(text: str, wanted: type, what: str) -> object:
+    """A text as int, float, bool or str; InputError names the text that is none. 16.0 is a valid int, nan no float."""
+    try:
+        if wanted is bool:
+            return TRUTH[text.lower()]
+        if wanted is int:
+            number = float(text)
+            if number != int(number):
+                raise ValueError
+            return int(number)
+        return wanted(text)
+    except (ValueError, KeyError, OverflowError):
+        raise InputError(f"{what} is '{text}', which is not {wanted.__name__}: give one.") from None
+
+
+def describe(item: object, name: str) -> str:
+    """The canonical text of a value: its name and every field, so that effective parameters are echoed."""
+    fields = [(field.name, getattr(item, field.name)) for field in dataclasses.fields(item)]  # type: ignore[arg-type]
+    return name if not fields else f"{name}:" + ",".join(f"{key}={value}" for key, value in fields)
