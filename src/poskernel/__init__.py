@@ -4,7 +4,6 @@ The only door: every public name is reached from here. Names load when first use
 """
 
 from importlib import import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a test compares the two lists
@@ -18,7 +17,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a 
     from poskernel.kernel import constant as constant
     from poskernel.kernel import tabulated as tabulated
 
-__version__ = _version("poskernel")
+    __version__: str
 
 _NAMES = {
     "errors": ("InputError", "MissingExtraError", "RunError"),
@@ -30,9 +29,13 @@ __all__ = ["__version__", *_MODULE_OF]  # noqa: PLE0604  # names of one table
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    value: Any
+    if name == "__version__":
+        value = import_module("importlib.metadata").version("poskernel")
+    elif name in _MODULE_OF:
+        value = getattr(import_module(f"poskernel.{_MODULE_OF[name]}"), name)
+    else:
         raise AttributeError(f"module 'poskernel' has no attribute '{name}'")
-    value = getattr(import_module(f"poskernel.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
