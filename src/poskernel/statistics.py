@@ -6,9 +6,9 @@ Undefined is never a number: degenerate data give nan and a method that says why
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from poskernel.errors import InputError
 
 Array = NDArray[np.float64]
+Column = ArrayLike | Sequence[Any]
+"""One entry a row: an array, a series, a list or a tuple."""
 Statistic = Callable[[Array], Array]
 """Counts (resample, row) to one value a resample; nan where the statistic is undefined on that resample."""
 
@@ -70,11 +72,11 @@ class Precision:
 
 
 def auc(
-    score: ArrayLike,
-    positive: ArrayLike,
+    score: Column,
+    positive: Column,
     *,
     seed: int,
-    clusters: ArrayLike | None = None,
+    clusters: Column | None = None,
     interval: Literal["bca", "percentile"] = "bca",
     shuffles: int = SHUFFLES,
     resamples: int = RESAMPLES,
@@ -101,11 +103,11 @@ def auc(
 
 
 def spearman(
-    first: ArrayLike,
-    second: ArrayLike,
+    first: Column,
+    second: Column,
     *,
     seed: int,
-    clusters: ArrayLike | None = None,
+    clusters: Column | None = None,
     interval: Literal["bca", "percentile"] = "percentile",
     resamples: int = RESAMPLES,
     level: float = 0.95,
@@ -126,10 +128,10 @@ def spearman(
 
 
 def mean(
-    values: ArrayLike,
+    values: Column,
     *,
     seed: int = 0,
-    clusters: ArrayLike | None = None,
+    clusters: Column | None = None,
     interval: Literal["t", "bca", "percentile"] = "t",
     resamples: int = RESAMPLES,
     level: float = 0.95,
@@ -152,13 +154,13 @@ def mean(
 
 
 def precision(
-    score: ArrayLike,
-    outcome: ArrayLike,
+    score: Column,
+    outcome: Column,
     *,
     tau: float,
     threshold: float,
     seed: int,
-    clusters: ArrayLike | None = None,
+    clusters: Column | None = None,
     resamples: int = RESAMPLES,
     level: float = 0.95,
 ) -> Precision:
@@ -190,7 +192,7 @@ class Rows:
     clustered: bool
 
     @classmethod
-    def of(cls, clusters: ArrayLike | None, number: int) -> "Rows":
+    def of(cls, clusters: Column | None, number: int) -> "Rows":
         """Each row its own unit, or one unit a distinct cluster label."""
         if clusters is None:
             return cls(np.arange(number), clustered=False)
@@ -374,7 +376,7 @@ def undefined(number: int, reason: str) -> Estimate:
     return Estimate(math.nan, math.nan, math.nan, number, reason)
 
 
-def vector(values: ArrayLike, name: str) -> Array:
+def vector(values: Column, name: str) -> Array:
     """One-axis float array; InputError for another shape, for what is no number, and for nan."""
     try:
         array = np.asarray(values, dtype=float)
@@ -387,7 +389,7 @@ def vector(values: ArrayLike, name: str) -> Array:
     return array
 
 
-def binary(values: ArrayLike) -> Array:
+def binary(values: Column) -> Array:
     """Labels as 0.0 and 1.0; InputError for anything else."""
     labels = vector(values, "positive")
     other = ~np.isin(labels, (0, 1))
