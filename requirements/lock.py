@@ -26,8 +26,9 @@ HEADER = "# Written by `make lock`; do not edit. {role}\n"
 
 def compiled(*arguments: str, given: str = "") -> str:
     """What uv resolves, universal over platforms and Python 3.11 onwards, without addresses of any index."""
-    command = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--fork-strategy", "fewest"]
-    command += ["--no-header", "--no-annotate", "--no-build", *arguments, "-"]
+    command = ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-build"]
+    command += ["--universal", "--python-version", "3.11", "--fork-strategy", "fewest"]
+    command += [*arguments, "-"]
     return subprocess.run(command, input=given, text=True, check=True, capture_output=True, cwd=FOLDER.parent).stdout
 
 

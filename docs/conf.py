@@ -1,0 +1,54 @@
+"""How the documentation is built: `make docs`."""
+
+import pkgutil
+import re
+from importlib import import_module
+from importlib.metadata import version
+
+from sphinx.application import Sphinx
+
+project = "poskernel"
+author = "The poskernel developers"
+release = version("poskernel")
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+html_theme = "furo"
+html_title = f"poskernel {release}"
+html_static_path: list[str] = []
+exclude_patterns = ["_build", "jupyter_execute", "**/.ipynb_checkpoints"]
+
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+# Cells run when the pages are built, so that no figure on them can be out of date.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_merge_streams = True
+
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": True, "ignore-module-all": True}
+
+MODULES = re.compile(r"^% modules: ([\w. ]+)$", re.MULTILINE)
+
+
+def modules_below(name: str) -> list[str]:
+    """A module's name and those of the modules inside it."""
+    inside = getattr(import_module(name), "__path__", None)
+    return [name, *sorted(found.name for found in pkgutil.walk_packages(inside or [], f"{name}."))]
+
+
+def write_modules(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """A line `% modules: poskernel.tasks` in a page becomes the docstrings of that module and of those inside it."""
+
+    def sections(found: re.Match[str]) -> str:
+        names = [name for top in found[1].split() for name in modules_below(top)]
+        return "\n\n".join(f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```" for name in names)
+
+    source[0] = MODULES.sub(sections, source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Sphinx calls this."""
+    app.connect("source-read", write_modules)

@@ -1,0 +1,94 @@
+"""The documentation builds without a warning, names every module, and its code runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import poskernel
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "poskernel"
+
+
+def run(code: str) -> str:
+    """Output of code in a fresh interpreter, so that what it registers stays there; warnings are errors."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(poskernel.__file__).parent.parent)}
+    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def python_blocks(page: str) -> str:
+    """All Python blocks of a page, in order: they build on each other."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    return "\n".join(blocks)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs")
+    environment = {**os.environ, "PYTHONPATH": str(Path(poskernel.__file__).parent.parent), "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "doctrees")]
+    command += [str(ROOT / "docs"), str(folder / "html")]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return folder / "html"
+
+
+def test_the_site_builds_without_a_warning(site: Path) -> None:
+    pages = [page.relative_to(ROOT / "docs").with_suffix(".html") for page in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if not (site / page).is_file()] == []
+
+
+def test_docstrings_reach_the_api_pages(site: Path) -> None:
+    page = (site / "api" / "kernel.html").read_text()
+    assert 'id="poskernel.kernel.PositionalKernel.transfer"' in page
+    assert "simulation transfer operator" in page
+
+
+def test_the_benchmarks_page_shows_the_rows_there_are(site: Path) -> None:
+    page = (site / "benchmarks.html").read_text()
+    tables = len(list((ROOT / "docs" / "benchmarks").glob("*.json")))
+    assert page.count("<th>") > 0 if tables else "No rows yet." in page
+
+
+def test_every_module_stands_on_a_page_of_the_api() -> None:
+    text = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    listed = {name for line in re.findall(r"^% modules: (.+)$", text, re.MULTILINE) for name in line.split()}
+    modules = {
+        f"poskernel.{path.stem}"
+        for path in SOURCE.iterdir()
+        if (path / "__init__.py").exists() or (path.suffix == ".py" and path.stem != "__init__")
+    }
+    assert modules == listed
+
+
+def test_the_examples_of_the_contributors_page_work() -> None:
+    use = """
+from poskernel.encodings import parse_encoding
+from poskernel.realizability.alignment import alpha
+from poskernel.realizability.selection import SELECTION_RULES
+from poskernel.tasks import parse_task
+
+def share(encoding, task, length):
+    family = parse_encoding(encoding).family(20, length)
+    picked = SELECTION_RULES["adam"].select(family, [parse_task(task).targets(20)], 20)[0]
+    return alpha(family.kernel(picked.weights), parse_task(task), 20, length)
+
+print(share("clipped", "prev", 60), share("clipped:clip=1", "skip2", 60), share("clipped", "halfway", 60))
+"""
+    previous, unreachable, halfway = map(float, run(python_blocks("CONTRIBUTING.md") + use).split())
+    assert previous == 1.0  # offset 1 has a logit of its own
+    assert unreachable == 0.0  # offset 2 shares its logit with all farther ones: a tie
+    assert halfway < 0.1  # the demanded offset grows past every one that was trained
+
+
+def test_the_example_of_the_readme_prints_what_it_says() -> None:
+    example = python_blocks("README.md")
+    (claimed,) = re.findall(r"# ([\d.]+): ", example)
+    assert run(example).strip() == claimed
