@@ -1,0 +1,170 @@
+"""How a fixed kernel does on a longer grid: strict argmax, alpha, margins, reach, the certificate of theorem 1.
+
+A row is right where the logit of its target key beats every other causal key by more than STRICTNESS times the row's largest
+|logit|: a tie is wrong. Source: eq. 3 and theorem 1 of the realizability paper.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from poskernel.errors import InputError
+from poskernel.kernel import PositionalKernel
+from poskernel.tasks import Targets, Task
+
+STRICTNESS = 1e-9
+"""Relative margin below which float64 cannot tell a strict maximum from a tie; 8e-9 already misjudges a true case."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowMargins:
+    """Margins of some query rows, and which of them are right."""
+
+    query: Int[Tensor, " row"]
+    margin: Float[Tensor, " row"]
+    """Logit of the target less the best other causal key, nats; inf at row 0, which has no other."""
+    right: Bool[Tensor, " row"]
+
+    @property
+    def share(self) -> float:
+        """Share of the rows that are right."""
+        return float(self.right.double().mean())
+
+    @property
+    def least(self) -> float:
+        """Smallest margin, nats."""
+        return float(self.margin.min())
+
+    @property
+    def first_wrong(self) -> int | None:
+        """First row that is not right, None if all are."""
+        return None if bool(self.right.all()) else int(self.query[~self.right].min())
+
+    def until(self, length: int) -> "RowMargins":
+        """The rows below a length."""
+        chosen = self.query < length
+        return RowMargins(self.query[chosen], self.margin[chosen], self.right[chosen])
+
+
+def alignment_margin(logits: Float[Tensor, "query key"], target: Int[Tensor, " query"]) -> Float[Tensor, " query"]:
+    """Logit of the target key less the best other causal key, in nats; positive where the strict argmax is right.
+
+    `logits` hold -inf where a key lies after its query. Raises InputError if a target is such a key. Source: eq. 3 of
+    the realizability paper.
+    """
+    wanted = logits.gather(1, target[:, None])[:, 0]
+    if bool((wanted == float("-inf")).any()):
+        row = int((wanted == float("-inf")).nonzero()[0, 0])
+        raise InputError(f"target key {int(target[row])} of row {row} lies after its query: causal attention cannot see it.")
+    others = logits.scatter(1, target[:, None], float("-inf"))
+    return wanted - others.amax(1)
+
+
+def row_margins(kernel: PositionalKernel, targets: Targets) -> RowMargins:
+    """Margins of query rows under a kernel: O(length) for a stationary one, in blocks of rows otherwise."""
+    if not len(targets.query):
+        raise InputError("no query row to score: give targets with at least one row.")
+    length = int(targets.query.max()) + 1
+    profile = kernel.profile(length)
+    if profile is not None:
+        return profile_margins(profile, targets)
+    target = torch.zeros(length, dtype=torch.long)
+    target[targets.query] = targets.key
+    first = int(targets.query.min())
+    margin, scale = torch.empty(length, dtype=torch.float64), torch.empty(length, dtype=torch.float64)
+    for query, block in kernel.row_blocks(length, first):
+        margin[query] = alignment_margin(block, target[query])
+        scale[query] = torch.maximum(block.amax(1), -block.masked_fill(block == float("-inf"), float("inf")).amin(1)).abs()
+    return judge(targets.query, margin[targets.query], scale[targets.query])
+
+
+def profile_margins(profile: Float[Tensor, " offset"], targets: Targets) -> RowMargins:
+    """Margins of query rows under a stationary kernel, from its running maximum and runner-up: linear in the length."""
+    best = profile.cummax(0).values
+    # The runner-up of a prefix is the best of all values that ever lost to the running maximum.
+    loser = torch.cat([profile.new_full((1,), float("-inf")), torch.minimum(profile[1:], best[:-1])])
+    second = loser.cummax(0).values
+    wanted, query = profile[targets.offset], targets.query
+    rival = torch.where(wanted >= best[query], second[query], best[query])
+    return judge(query, wanted - rival, profile.abs().cummax(0).values[query])
+
+
+def judge(query: Int[Tensor, " row"], margin: Float[Tensor, " row"], scale: Float[Tensor, " row"]) -> RowMargins:
+    """Margins with their verdict, by the strictness relative to each row's largest |logit|."""
+    return RowMargins(query, margin.double(), margin > STRICTNESS * scale)
+
+
+def alpha(kernel: PositionalKernel, task: Task, train_length: int, length: int) -> float:
+    """Alignment: share of the task's query rows in [train_length, length) whose strict argmax is the target.
+
+    Raises InputError where length <= train_length or no row is scored. Source: eq. 3 of the realizability paper.
+    """
+    return row_margins(kernel, task.new_targets(train_length, length)).share
+
+
+def reach(kernel: PositionalKernel, task: Task, train_length: int, horizon: int) -> int | None:
+    """First wrong row at or beyond train_length, None if there is none below the horizon.
+
+    For a task whose targets depend on the length: the first length beyond train_length at which a scored row is wrong.
+    """
+    if task.depends_on_length:
+        for length in range(train_length + 1, horizon + 1):
+            scored = task.targets(length).rows(train_length, length)
+            if len(scored.query) and row_margins(kernel, scored).first_wrong is not None:
+                return length
+        return None
+    span = min(256, horizon)
+    while True:
+        scored = task.targets(span).rows(train_length, span) if span > train_length else Targets(*[torch.arange(0)] * 2)
+        wrong = row_margins(kernel, scored).first_wrong if len(scored.query) else None
+        if wrong is not None or span >= horizon:
+            return wrong
+        span = min(8 * span, horizon)
+
+
+def targets_conflict(task: Task, train_length: int, length: int) -> bool:
+    """Whether some row below train_length has one target at train_length and another at length: then nothing solves both."""
+    short, long = task.targets(train_length), task.targets(length).rows(0, train_length)
+    wanted = dict(zip(short.query.tolist(), short.key.tolist(), strict=True))
+    return any(wanted.get(row, key) != key for row, key in zip(long.query.tolist(), long.key.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Theorem 1 for one kernel: does it provably solve the longer length, and by what margin."""
+
+    train_margin: float
+    """Least margin over every query row at train_length, nats."""
+    new_margin: float
+    """Least margin over the scored rows in [train_length, length), nats."""
+    realized: bool
+    """Every query row right at train_length."""
+    aligned: bool
+    """Every scored row right: alpha is 1."""
+    conflict: bool
+    """Targets below train_length change with the length: the hypothesis the paper leaves out."""
+
+    @property
+    def holds(self) -> bool:
+        """All hypotheses hold: the kernel solves the length with margin `margin`."""
+        return self.realized and self.aligned and not self.conflict
+
+    @property
+    def margin(self) -> float:
+        """min of the two margins, nats."""
+        return min(self.train_margin, self.new_margin)
+
+
+def certificate(kernel: PositionalKernel, task: Task, train_length: int, length: int) -> Certificate:
+    """Checks every hypothesis of theorem 1 for a kernel, a task and two lengths."""
+    trained = row_margins(kernel, task.targets(train_length))
+    new = row_margins(kernel, task.new_targets(train_length, length))
+    return Certificate(
+        train_margin=trained.least,
+        new_margin=new.least,
+        realized=trained.first_wrong is None,
+        aligned=new.first_wrong is None,
+        conflict=task.depends_on_length and targets_conflict(task, train_length, length),
+    )

@@ -1,0 +1,141 @@
+"""Existence beside selection: does any kernel of a family solve the training length, and a longer one with it.
+
+A rule may fail to select a kernel that exists; this module asks for the kernel itself. Exact certificates come first (targets
+that clash, a cycle in the order a relative kernel must obey, two keys with equal features), then a linear programme whose
+answer is verified by substitution both ways.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+import numpy as np
+from jaxtyping import Float
+
+from poskernel.encodings import Encoding, RelativeFamily
+from poskernel.realizability.alignment import targets_conflict
+from poskernel.realizability.margin_programme import POSITIVE, best_margin, margin_constraints
+from poskernel.errors import RunError
+from poskernel.storage import cache_folder, write_whole
+from poskernel.tasks import Targets, Task
+
+logger = logging.getLogger(__name__)
+
+IMPOSSIBLE = 1e-9
+"""An upper bound on the margin (with |w| <= 1) at or below this counts as none."""
+
+
+class Exists(StrEnum):
+    """Whether some kernel of the family solves all the lengths asked for."""
+
+    YES = "yes"
+    NO = "no"
+    CONFLICT = "conflict"
+    UNDECIDED = "undecided"
+    NOT_APPLICABLE = "not-applicable"
+
+
+@dataclass(frozen=True)
+class Existence:
+    """The answer, the margin range that supports it (nats, for weights of at most 1), and why in words."""
+
+    answer: Exists
+    margin: float | None
+    """Verified margin of the kernel found; None where none was."""
+    upper_bound: float | None
+    """No kernel with |w| <= 1 has a larger margin."""
+    reason: str
+
+
+def existence(
+    encoding: Encoding, task: Task, train_length: int, length: int | None = None, seconds: float = 60.0, cache: bool = True
+) -> Existence:
+    """Does any kernel of the encoding solve every query row at train_length, and at length too where one is given.
+
+    All rows count, not the new ones alone. `seconds` bounds the linear programme; beyond it the answer is undecided. Answers
+    are cached by the content of the programme under POSKERNEL_CACHE.
+    """
+    if length is not None and task.depends_on_length and targets_conflict(task, train_length, length):
+        return Existence(
+            Exists.CONFLICT, None, None, f"rows below {train_length} have other targets at length {length}: no kernel has both"
+        )
+    lengths = [train_length] if length is None else [train_length, length]
+    families = [encoding.family(train_length, each) for each in lengths]
+    targets = [task.targets(each) for each in lengths]
+    for family, wanted in zip(families, targets, strict=True):
+        if isinstance(family, RelativeFamily) and (cycle := order_cycle(wanted)):
+            chain = " > ".join(str(offset) for offset in [*cycle, cycle[0]])
+            return Existence(Exists.NO, None, 0.0, f"the targets order offsets in a cycle: {chain}")
+    rows = np.unique(np.vstack([margin_constraints(*pair) for pair in zip(families, targets, strict=True)]), axis=0)
+    if not rows.any(axis=1).all():
+        return Existence(Exists.NO, None, 0.0, "the target and another key have equal features, so they always tie")
+    upper = families[0].upper_bounds().numpy()
+    return cached(rows, upper, lambda: programme_answer(rows, upper, seconds)) if cache else programme_answer(rows, upper, seconds)
+
+
+def programme_answer(rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float) -> Existence:
+    """The linear programme's answer, accepted only as far as substitution supports it."""
+    best = best_margin(rows, upper, seconds)
+    margin = best.margin if best.positive else None
+    bound = best.upper_bound if np.isfinite(best.upper_bound) else None
+    if best.positive:
+        return Existence(Exists.YES, margin, bound, f"a kernel with margin {best.margin:.2g} exists")
+    if bound is not None and bound <= IMPOSSIBLE:
+        return Existence(Exists.NO, None, bound, f"dual weights bound every margin by {bound:.2g}")
+    known = "no bound" if bound is None else f"the margin is between {best.margin:.2g} and {bound:.2g}"
+    return Existence(Exists.UNDECIDED, None, bound, f"{known} after at most {seconds:g} s; a margin must exceed {POSITIVE:g} to count")
+
+
+def order_cycle(targets: Targets) -> list[int] | None:
+    """Offsets of a shortest cycle in 'must beat', each beating the next: then no relative kernel exists. None if acyclic."""
+    beats: dict[int, set[int]] = {}
+    for query, offset in zip(targets.query.tolist(), targets.offset.tolist(), strict=True):
+        beats.setdefault(offset, set()).update(other for other in range(query + 1) if other != offset)
+    best: list[int] | None = None
+    for start in sorted(beats):
+        before, frontier = {start: start}, [start]
+        while frontier and start in beats:
+            following: list[int] = []
+            for offset in frontier:
+                if start in beats.get(offset, ()):
+                    path = [offset]
+                    while path[-1] != start:
+                        path.append(before[path[-1]])
+                    if best is None or len(path) < len(best):
+                        best = path[::-1]
+                    following = []
+                    break
+                for other in beats.get(offset, ()):
+                    if other not in before and other in beats:
+                        before[other] = offset
+                        following.append(other)
+            frontier = following
+        if best is not None and len(best) == 2:
+            break
+    return best
+
+
+def cached(
+    rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], answer: Callable[[], Existence]
+) -> Existence:
+    """The stored answer to the same programme, or a new one, stored unless undecided (more time may decide it)."""
+    digest = hashlib.sha256(b"poskernel existence 1")
+    for array in (rows, upper):
+        digest.update(str(array.shape).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    path = cache_folder() / "existence" / f"{digest.hexdigest()}.json"
+    try:
+        stored = json.loads(path.read_text())
+        return Existence(Exists(stored.pop("answer")), **stored)
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # absent or damaged: computed anew, and overwritten whole
+    result = answer()
+    if result.answer is not Exists.UNDECIDED:
+        try:
+            write_whole(path, json.dumps(asdict(result)))
+        except RunError as error:
+            logger.warning("the answer is not cached: %s", error)
+    return result

@@ -1,0 +1,106 @@
+"""The linear programme behind existence and max-margin: the largest margin a bounded kernel of a family can have."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from poskernel.encodings import KernelFamily, RelativeFamily
+from poskernel.tasks import Targets
+
+POSITIVE = 1e-6
+"""A margin counts only if substituting the weights gives more than this, with |w| <= 1: the solver's tolerance is 1e-7."""
+
+TOLERANCE = 1e-9
+"""How far a row may fall below the programme's margin before it is added: rounding, not a violation."""
+FIRST_CONSTRAINTS, ADDED_CONSTRAINTS = 256, 128
+
+
+@dataclass(frozen=True, eq=False)
+class BestMargin:
+    """Solution of max gamma over |w| <= 1 with every constraint row at gamma or more."""
+
+    margin: float
+    """Least constraint at the weights found, by substitution; nan where the solver found none."""
+    upper_bound: float
+    """No |w| <= 1 has a larger margin: from the dual weights, valid whatever the solver's state."""
+    weights: Float[np.ndarray, " weight"] | None
+
+    @property
+    def positive(self) -> bool:
+        """Whether a positive margin was verified."""
+        return self.margin > POSITIVE
+
+
+def margin_constraints(family: KernelFamily, targets: Targets) -> Float[np.ndarray, "constraint weight"]:
+    """For every query row and wrong causal key: the row w must make positive (target's logit less the wrong key's)."""
+    query = targets.query.repeat_interleave(targets.query + 1)
+    start = (targets.query + 1).cumsum(0) - (targets.query + 1)
+    key = torch.arange(len(query)) - start.repeat_interleave(targets.query + 1)
+    target = targets.key.repeat_interleave(targets.query + 1)
+    wrong = key != target
+    query, key, target = query[wrong], key[wrong], target[wrong]
+    if isinstance(family, RelativeFamily):
+        # A kernel of the offset sees only the two offsets: most pairs repeat.
+        pairs = torch.stack([query - target, query - key], dim=1).unique(dim=0)
+        query, target, key = pairs.sum(1), pairs[:, 1], pairs[:, 0]
+    return (family.design(query, target) - family.design(query, key)).numpy()
+
+
+def best_margin(
+    rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float | None = None
+) -> BestMargin:
+    """Maximise gamma with rows w >= gamma, |w| <= 1 and w <= upper, by HiGHS' dual simplex; gamma is free.
+
+    Few of the constraints bind: it starts from some and adds the most violated until none is. The answer is verified both ways by
+    substitution into all rows: weights give a lower bound, dual weights an upper one. After `seconds` the best so far is
+    returned, which then leaves a gap between the two.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    working = np.zeros(len(rows), dtype=bool)
+    working[np.linspace(0, len(rows) - 1, min(len(rows), FIRST_CONSTRAINTS)).astype(int)] = True
+    best = BestMargin(float("nan"), float("inf"), None)
+    while True:
+        left = None if deadline is None else deadline - time.monotonic()
+        solved = best if left is not None and left <= 0 else solve(rows[working], upper, left)
+        if solved.weights is None or solved is best:
+            return best
+        values = rows @ solved.weights
+        best = better(best, BestMargin(float(values.min()), solved.upper_bound, solved.weights))
+        violated = np.flatnonzero((values < solved.margin - TOLERANCE) & ~working)
+        if not len(violated):
+            return best
+        working[violated[np.argsort(values[violated], kind="stable")[:ADDED_CONSTRAINTS]]] = True
+
+
+def better(first: BestMargin, second: BestMargin) -> BestMargin:
+    """The larger verified margin with its weights, and the smaller upper bound: both stay valid."""
+    chosen = first if first.margin >= second.margin else second  # nan compares false
+    return BestMargin(chosen.margin, min(first.upper_bound, second.upper_bound), chosen.weights)
+
+
+def solve(rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float | None) -> BestMargin:
+    """One linear programme over these rows."""
+    from scipy.optimize import linprog
+
+    count, width = rows.shape
+    ceiling = np.minimum(upper, 1.0)
+    solution = linprog(
+        np.r_[np.zeros(width), -1.0],
+        A_ub=np.hstack([-rows, np.ones((count, 1))]),
+        b_ub=np.zeros(count),
+        bounds=[*zip(np.full(width, -1.0), ceiling, strict=True), (None, None)],
+        method="highs-ds",
+        options={} if seconds is None else {"time_limit": seconds},
+    )
+    if solution.x is None:
+        return BestMargin(float("nan"), float("inf"), None)
+    weights = np.clip(solution.x[:width], -1.0, ceiling)
+    dual = np.maximum(-np.asarray(solution.ineqlin.marginals), 0.0)
+    bound = float("inf")
+    if dual.sum() > 0:
+        pull = rows.T @ (dual / dual.sum())
+        bound = float(np.maximum(pull * ceiling, -pull).sum())
+    return BestMargin(float((rows @ weights).min()), bound, weights)

@@ -1,0 +1,281 @@
+"""The predictor: one encoding, one task, one training length, and what a selected kernel does at longer lengths."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, parse_encoding
+from poskernel.errors import InputError
+from poskernel.kernel import PositionalKernel
+from poskernel.realizability.alignment import RowMargins, reach, row_margins, targets_conflict
+from poskernel.realizability.existence import Exists, existence
+from poskernel.realizability.selection import Selection, SelectionRule, parse_rule
+from poskernel.tasks import TASKS, ContentTask, OffsetRegime, Task, parse_task
+
+PREDICT_SCHEMA = "poskernel.predict/1"
+SCREEN_SCHEMA = "poskernel.screen/1"
+SCREEN_LENGTHS = (30, 40, 50, 60, 80)
+ABSOLUTE_EXISTENCE_LIMIT = 128
+"""Longest length at which existence is asked of an absolute family by default: its programme grows with the square."""
+
+
+@dataclass(frozen=True)
+class PredictedRow:
+    """What the selected kernel does at one longer length."""
+
+    length: int
+    scored: int
+    """Query rows in [train_length, length)."""
+    alpha: float | None
+    """Share of them whose strict argmax is the target; None where undefined."""
+    margin: float | None
+    """Least margin over them, nats."""
+    certified: bool
+    """Theorem 1 holds with every hypothesis: the kernel provably solves the whole length."""
+    exists: str | None
+    """Whether any kernel of the family solves train_length and this length together; None if not asked."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A selected kernel's fate beyond its training length."""
+
+    encoding: str
+    task: str
+    train_length: int
+    rule: str
+    train_margin: float | None
+    """Least margin over the query rows at train_length, nats; None where no kernel was selected."""
+    realized: bool | None
+    """Whether the selected kernel solves train_length."""
+    reach: int | None
+    """First wrong row (for tasks whose targets depend on the length: first failing length), None if none up to `horizon`."""
+    horizon: int | None
+    rows: tuple[PredictedRow, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document of `poskernel predict`."""
+        return {"schema": PREDICT_SCHEMA, **asdict(self), "rows": [asdict(row) for row in self.rows]}
+
+
+def predict(
+    encoding: Encoding | str,
+    task: Task | str,
+    train_length: int = 20,
+    lengths: Sequence[int] = SCREEN_LENGTHS,
+    rule: SelectionRule | str = "adam",
+    existence: bool = True,
+    existence_seconds: float = 60.0,
+    horizon: int | None = None,
+) -> Prediction:
+    """Fit one positional head at train_length by a selection rule and evaluate the same weights at longer lengths.
+
+    `existence` also asks at each length whether any kernel of the family solves both lengths (None in the row where not
+    asked: absolute families beyond 128). `horizon` bounds the search for `reach` (default: the encoding's own). Raises
+    InputError for unknown names and impossible lengths.
+    """
+    return next(iter(predict_all(
+        encoding, [task], train_length, lengths, rule, existence=existence, existence_seconds=existence_seconds, horizon=horizon
+    )))  # fmt: skip
+
+
+def predict_all(
+    encoding: Encoding | str,
+    tasks: Iterable[Task | str],
+    train_length: int = 20,
+    lengths: Sequence[int] = SCREEN_LENGTHS,
+    rule: SelectionRule | str = "adam",
+    *,
+    existence: bool = True,
+    existence_seconds: float = 60.0,
+    horizon: int | None = None,
+) -> Iterator[Prediction]:
+    """Predictions for many tasks of one encoding: the kernels are selected in one batch."""
+    encoding = parse_encoding(encoding) if isinstance(encoding, str) else encoding
+    rule = parse_rule(rule) if isinstance(rule, str) else rule
+    parsed = [parse_task(task) if isinstance(task, str) else task for task in tasks]
+    if train_length < 2:
+        raise InputError(f"train_length is {train_length}: give at least 2, a single position has nothing to choose between.")
+    if not lengths:
+        raise InputError("no length to predict: give at least one beyond train_length.")
+    cells = [Cell(encoding, task, train_length, rule.name, horizon or encoding.reach_horizon) for task in parsed]
+    for cell in cells:
+        cell.check(lengths)
+    positional = [cell for cell in cells if not isinstance(cell.task, ContentTask)]
+    family = encoding.family(train_length, train_length)
+    chosen = iter(rule.select(family, [cell.task.targets(train_length) for cell in positional], train_length) if positional else [])
+    ask = Asked(existence, existence_seconds)
+    for cell in cells:
+        yield cell.undefined(lengths) if isinstance(cell.task, ContentTask) else cell.prediction(next(chosen), lengths, ask)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whether existence is asked, and how long one answer may take."""
+
+    existence: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One encoding and task at one training length."""
+
+    encoding: Encoding
+    task: Task
+    train_length: int
+    rule: str
+    horizon: int
+
+    def check(self, lengths: Sequence[int]) -> None:
+        """InputError where a length leaves nothing to score."""
+        if isinstance(self.task, ContentTask):
+            short = [length for length in lengths if length <= self.train_length]
+            if short:
+                raise InputError(f"length {short[0]} is not beyond the training length {self.train_length}: give a longer one.")
+            return
+        if not len(self.task.targets(self.train_length).query):
+            raise InputError(
+                f"task '{self.task.name}' has no query row at training length {self.train_length}: give a longer training length."
+            )
+        for length in lengths:
+            self.task.new_targets(self.train_length, length)
+
+    def kernel_at(self, selection: Selection, length: int) -> PositionalKernel:
+        """The selected weights on the family of a length: the transfer operator."""
+        assert selection.weights is not None
+        return self.encoding.family(self.train_length, length).kernel(selection.weights)
+
+    def prediction(self, selection: Selection, lengths: Sequence[int], ask: Asked) -> Prediction:
+        """Alpha, margins, certificate, reach and existence of a selected kernel."""
+        found = self.exists(lengths, ask)
+        if selection.weights is None:
+            rows = [
+                PredictedRow(length, self.scored(length), None, None, False, found[length], f"undefined: {selection.note}")
+                for length in lengths
+            ]
+            return self._assembled(None, None, None, rows)
+        trained = row_margins(self.kernel_at(selection, self.train_length), self.task.targets(self.train_length))
+        realized = trained.first_wrong is None
+        margins = self._margins(selection, lengths)
+        rows = []
+        for length in lengths:
+            new, exists = margins[length], found[length]
+            conflict = self.task.depends_on_length and targets_conflict(self.task, self.train_length, length)
+            aligned = new.first_wrong is None
+            rows.append(
+                PredictedRow(
+                    length,
+                    len(new.query),
+                    new.share,
+                    new.least,
+                    realized and aligned and not conflict,
+                    exists,
+                    explain(self.task, realized, new, conflict, exists),
+                )
+            )
+        first_wrong = reach(self.kernel_at(selection, self.horizon), self.task, self.train_length, self.horizon)
+        return self._assembled(trained.least, realized, first_wrong, rows)
+
+    def _margins(self, selection: Selection, lengths: Sequence[int]) -> dict[int, RowMargins]:
+        # Where neither targets nor family change with the length, one evaluation of the longest grid serves all.
+        if not (self.task.depends_on_length or self.encoding.depends_on_length):
+            longest = max(lengths)
+            whole = row_margins(self.kernel_at(selection, longest), self.task.new_targets(self.train_length, longest))
+            return {length: whole.until(length) for length in lengths}
+        return {
+            length: row_margins(self.kernel_at(selection, length), self.task.new_targets(self.train_length, length))
+            for length in lengths
+        }
+
+    def scored(self, length: int) -> int:
+        """Number of query rows in [train_length, length)."""
+        return len(self.task.new_targets(self.train_length, length).query)
+
+    def exists(self, lengths: Sequence[int], ask: Asked) -> dict[int, str | None]:
+        """Existence at train_length and each length together; None where it is not asked."""
+        limit = ABSOLUTE_EXISTENCE_LIMIT if isinstance(self.encoding, AbsoluteEncoding) else max(lengths)
+        asked = [length for length in lengths if ask.existence and length <= limit]
+        answers: dict[int, str | None] = dict.fromkeys(lengths)
+        # Where nothing changes with the length, a kernel that solves the longest solves every shorter one.
+        if len(asked) > 1 and not (self.task.depends_on_length or self.encoding.depends_on_length):
+            longest = existence(self.encoding, self.task, self.train_length, max(asked), ask.seconds)
+            if longest.answer is Exists.YES:
+                return answers | dict.fromkeys(asked, str(Exists.YES))
+        return answers | {
+            length: str(existence(self.encoding, self.task, self.train_length, length, ask.seconds).answer) for length in asked
+        }
+
+    def undefined(self, lengths: Sequence[int]) -> Prediction:
+        """A content task: no positional kernel is asked to solve it."""
+        reason = "undefined: the targets depend on the tokens, so no positional kernel is at stake"
+        rows = [PredictedRow(length, 0, None, None, False, str(Exists.NOT_APPLICABLE), reason) for length in lengths]
+        return Prediction(self.encoding.effective, self.task.name, self.train_length, self.rule, None, None, None, None, tuple(rows))
+
+    def _assembled(
+        self, margin: float | None, realized: bool | None, found: int | None, rows: Sequence[PredictedRow]
+    ) -> Prediction:
+        effective, name = self.encoding.effective, self.task.name
+        return Prediction(effective, name, self.train_length, self.rule, margin, realized, found, self.horizon, tuple(rows))
+
+
+def explain(task: Task, realized: bool, new: RowMargins, conflict: bool, exists: str | None) -> str:
+    """One sentence for a cell: what will happen and why."""
+    wrong = new.first_wrong
+    if wrong is None:
+        if conflict:
+            return "right on every new row, but rows below the training length have other targets there: no kernel has both"
+        if not realized:
+            return "right on every new row, yet the training length itself is not solved"
+        return f"generalizes: right on every row, margin {new.least:.2g} nats"
+    verdict = "will not generalize" if new.share < 0.5 else "generalizes in part"
+    tied = abs(float(new.margin[new.query == wrong][0])) == 0.0
+    symptom = f"row {wrong} is the first wrong one" + (", a tie" if tied else "")
+    if exists == Exists.NO:
+        cause = "no kernel of the family solves both lengths"
+    elif conflict or exists == Exists.CONFLICT:
+        cause = "rows below the training length change their targets"
+    elif task.regime is OffsetRegime.GROWING:
+        cause = "the target's offset grows"
+    elif exists == Exists.YES:
+        cause = "a kernel that transfers exists, this rule selects another"
+    elif not realized:
+        cause = "the training length itself is not solved"
+    else:
+        cause = "the selected kernel peaks elsewhere"
+    return f"{verdict}: {cause}; {symptom}"
+
+
+def screen(
+    encodings: Iterable[Encoding | str] = tuple(ENCODINGS),
+    tasks: Iterable[Task | str] = tuple(TASKS),
+    train_length: int = 20,
+    lengths: Sequence[int] = SCREEN_LENGTHS,
+    rule: SelectionRule | str = "adam",
+    existence: bool = True,
+    existence_seconds: float = 60.0,
+    horizon: int | None = None,
+    progress: Callable[[Prediction], None] | None = None,
+) -> list[Prediction]:
+    """Predictions for every encoding and task, in order; `progress` is called after each."""
+    tasks, predictions = list(tasks), []
+    for encoding in encodings:
+        for prediction in predict_all(
+            encoding, tasks, train_length, lengths, rule,
+            existence=existence, existence_seconds=existence_seconds, horizon=horizon,
+        ):  # fmt: skip
+            predictions.append(prediction)
+            if progress is not None:
+                progress(prediction)
+    return predictions
+
+
+def screen_document(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """The JSON document of `poskernel screen`: one row per encoding, task and length."""
+    rows = []
+    for prediction in predictions:
+        cell = asdict(prediction)
+        cell.pop("rows")
+        rows += [{**cell, **asdict(row)} for row in prediction.rows]
+    return {"schema": SCREEN_SCHEMA, "rows": rows}
