@@ -2,14 +2,13 @@
 
 import pkgutil
 import re
-from importlib import import_module
-from importlib.metadata import version
+from importlib import import_module, metadata
 
 from sphinx.application import Sphinx
 
 project = "poskernel"
 author = "The poskernel developers"
-release = version("poskernel")
+release = version = metadata.version("poskernel")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
 html_theme = "furo"
@@ -49,6 +48,15 @@ def write_modules(_app: Sphinx, _page: str, source: list[str]) -> None:
     source[0] = MODULES.sub(sections, source[0])
 
 
+def escape_prose(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
+    """Docstrings are prose with code between backticks: bars and stars outside of them are formulas, not markup."""
+    for number, line in enumerate(lines):
+        pieces = line.split("`")
+        pieces[::2] = [re.sub(r"([|*])", r"\\\1", piece) for piece in pieces[::2]]
+        lines[number] = "`".join(pieces)
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
+    app.connect("autodoc-process-docstring", escape_prose)
     app.connect("source-read", write_modules)

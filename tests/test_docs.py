@@ -17,7 +17,9 @@ SOURCE = ROOT / "src" / "poskernel"
 def run(code: str) -> str:
     """Output of code in a fresh interpreter, so that what it registers stays there; warnings are errors."""
     environment = {**os.environ, "PYTHONPATH": str(Path(poskernel.__file__).parent.parent)}
-    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, check=False)
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -1,4 +1,4 @@
-"""What is installed is what is written down: metadata, the lock, the wheel, the door of the package, its quick start."""
+"""What is installed is what is written down: metadata, the lock, the wheel, the door of the package, a quick start."""
 
 import ast
 import os
@@ -37,7 +37,11 @@ def run_python(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter that sees the package this test sees."""
     source = str(Path(poskernel.__file__).parent.parent)
     return subprocess.run(
-        [sys.executable, *flags, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": source}, check=False
+        [sys.executable, *flags, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": source},
+        check=False,
     )
 
 
@@ -52,7 +56,9 @@ def test_every_public_name_resolves_and_type_checkers_see_the_same_names() -> No
         assert name in dir(poskernel)
     tree = ast.parse(Path(poskernel.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {(node.module, alias.asname) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    imported = {
+        (node.module, alias.asname) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
     table = {(f"poskernel.{module}", name) for module, names in poskernel._NAMES.items() for name in names}
     assert imported == table
 
@@ -118,7 +124,11 @@ def test_every_locked_package_is_pinned_with_hashes_and_no_address(name: str) ->
 
 def test_the_lock_satisfies_every_range_the_project_states() -> None:
     pins = {canonicalize_name(requirement.name): requirement for name in LOCKS for requirement, _ in locked(name)}
-    stated = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["dev"], *PROJECT["build-system"]["requires"]]
+    stated = [
+        *PROJECT["project"]["dependencies"],
+        *PROJECT["dependency-groups"]["dev"],
+        *PROJECT["build-system"]["requires"],
+    ]
     stated += [line for extra in PROJECT["project"]["optional-dependencies"].values() for line in extra]
     for requirement in map(Requirement, stated):
         pin = pins[canonicalize_name(requirement.name)]

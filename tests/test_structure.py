@@ -1,4 +1,4 @@
-"""The habits that keep the house in order: tests mirror the source, files stay short, nothing leans on its surroundings."""
+"""Habits that keep the house in order: tests mirror the source, files stay short, nothing leans on its surroundings."""
 
 import re
 import shlex
@@ -27,7 +27,9 @@ def code_blocks(page: Path) -> list[str]:
     """Indented and fenced blocks of a page."""
     text = page.read_text()
     fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return fenced + re.findall(r"(?:^(?: {4}.*)\n)+", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return fenced + re.findall(
+        r"(?:^(?: {4}.*)\n)+", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
 
 
 def commands() -> list[tuple[str, str]]:
@@ -56,9 +58,17 @@ def test_no_module_is_named_for_nothing(module: Path) -> None:
 
 def test_nothing_names_a_place_outside_the_repository() -> None:
     # Spelt in pieces, so that this file does not name them itself.
-    outside = ["/".join(("..", "shared")), "/".join(("", "work", "")), "/".join(("", "opt", "")), "/".join(("", "root", ""))]
+    outside = [
+        "/".join(("..", "shared")),
+        "/".join(("", "work", "")),
+        "/".join(("", "opt", "")),
+        "/".join(("", "root", "")),
+    ]
     named = [
-        f"{path.relative_to(ROOT)} names {place}" for path in written_files() for place in outside if place in path.read_text()
+        f"{path.relative_to(ROOT)} names {place}"
+        for path in written_files()
+        for place in outside
+        if place in path.read_text()
     ]
     assert not named
 
@@ -78,11 +88,11 @@ def test_relative_links_and_pictures_lead_somewhere() -> None:
 
 
 def test_the_map_of_the_folders_is_right() -> None:
-    table = (ROOT / "README.md").read_text().split("## Where things are")[1].split("## ")[0]
+    table = (ROOT / "README.md").read_text().partition("## Where things are")[2].partition("## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     assert len(rows) > 5
     for row in rows:
-        first, *others = re.findall(r"`([^`]+)`", row.split("|")[1])
+        first, *others = re.findall(r"`([^`]+)`", row[: row.index("|", 1)])
         assert (ROOT / first).exists(), first
         assert all((SOURCE / other).exists() for other in others), row
 

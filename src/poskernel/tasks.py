@@ -207,10 +207,10 @@ POSITIONAL_TASKS: dict[str, Task] = {
 STUDY_TASKS = tuple(POSITIONAL_TASKS[name] for name in ("prev", "skip2", "skip3", "skip5", "copy", "reverse", "first"))
 """The seven tasks of the paper's study: with its five encodings, the 35 cells."""
 TASKS: dict[str, Task] = {**POSITIONAL_TASKS, "induction": Induction()}
-TASK_PATTERNS: dict[str, Task] = {**TASKS, "skip": Skip(), "pos": Position(1)}
-"""TASKS and the two families a specification can parametrise: `skip:offset=7`, `pos:position=4`."""
+TASK_PATTERNS: dict[str, Task] = {"skip": Skip(), "pos": Position(1)}
+"""Beside TASKS, the two families a specification can parametrise: `skip:offset=7`, `pos:position=4`."""
 
 
 def parse_task(text: str) -> Task:
     """The task a text names: `prev`, `skip:offset=7`."""
-    return parse_specification(TASK_PATTERNS, text, "task")
+    return parse_specification({**TASKS, **TASK_PATTERNS}, text, "task")
