@@ -8,6 +8,7 @@ from sphinx.application import Sphinx
 
 project = "poskernel"
 author = "The poskernel developers"
+copyright = f"2026 {author}"
 release = version = metadata.version("poskernel")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]

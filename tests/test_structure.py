@@ -105,5 +105,5 @@ def test_pages_show_commands() -> None:
 def test_the_command_line_takes_every_command_a_page_shows(page: str, line: str) -> None:
     from poskernel.cli import app
 
-    tokens = shlex.split(line.split(" #")[0])[1:]
+    tokens = shlex.split(line.partition(" #")[0])[1:]
     app.parse_args(tokens, print_error=False, exit_on_error=False)

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a test compares the two lists
+    from poskernel.encodings import ENCODINGS as ENCODINGS
+    from poskernel.encodings import parse_encoding as parse_encoding
     from poskernel.errors import InputError as InputError
     from poskernel.errors import MissingExtraError as MissingExtraError
     from poskernel.errors import RunError as RunError
@@ -16,12 +18,38 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a 
     from poskernel.kernel import StationaryKernel as StationaryKernel
     from poskernel.kernel import constant as constant
     from poskernel.kernel import tabulated as tabulated
+    from poskernel.realizability import SELECTION_RULES as SELECTION_RULES
+    from poskernel.realizability import Prediction as Prediction
+    from poskernel.realizability import alpha as alpha
+    from poskernel.realizability import certificate as certificate
+    from poskernel.realizability import existence as existence
+    from poskernel.realizability import parse_rule as parse_rule
+    from poskernel.realizability import predict as predict
+    from poskernel.realizability import predict_all as predict_all
+    from poskernel.realizability import reach as reach
+    from poskernel.realizability import screen as screen
+    from poskernel.tasks import TASKS as TASKS
+    from poskernel.tasks import parse_task as parse_task
 
     __version__: str
 
 _NAMES = {
+    "encodings": ("ENCODINGS", "parse_encoding"),
     "errors": ("InputError", "MissingExtraError", "RunError"),
     "kernel": ("BilinearKernel", "GridKernel", "PositionalKernel", "StationaryKernel", "constant", "tabulated"),
+    "realizability": (
+        "SELECTION_RULES",
+        "Prediction",
+        "alpha",
+        "certificate",
+        "existence",
+        "parse_rule",
+        "predict",
+        "predict_all",
+        "reach",
+        "screen",
+    ),
+    "tasks": ("TASKS", "parse_task"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
