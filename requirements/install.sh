@@ -42,7 +42,8 @@ case "$("$python" -c 'import platform, sys; print(sys.platform, platform.machine
         torch=torch-cpu.txt
         wanted=$(sed -n 's/^\(torch==[^ ]*+cpu\) .*/\1/p' "$here/torch-cpu.txt")
         answer=$(pip download --quiet --no-deps --dest "$folder/torch" "$wanted" 2>&1) || {
-            grep -q 'No matching distribution' <<<"$answer" || { say "$answer"; exit 1; }
+            # (with a constraint on torch in its settings, pip words it as an impossible resolution)
+            grep -Eq 'No matching distribution|ResolutionImpossible' <<<"$answer" || { say "$answer"; exit 1; }
             torch=torch-cuda.txt
         } ;;
     *) torch=torch-cuda.txt ;;

