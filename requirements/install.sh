@@ -15,7 +15,7 @@ command -v "$python" >/dev/null || { say "no '$python' on the PATH: install Pyth
 "$python" -c 'import ensurepip, venv' 2>/dev/null || {
     say "'$python' cannot make virtual environments: install its venv package (on Debian: apt-get install python3-venv)"; exit 2; }
 
-digest=$("$python" - "$here"/*.txt "$here/install.sh" <<'END'
+digest=$("$python" - "$here"/*.txt <<'END'
 import hashlib, platform, sys
 digest = hashlib.sha256(f"{sys.executable} {platform.python_version()} {platform.machine()}".encode())
 for path in sys.argv[1:]:
