@@ -1,0 +1,1 @@
+"""Tables and arrays in; figures, tables and self-contained pages out. Imports nothing of ours except the errors."""

@@ -1,0 +1,40 @@
+"""Files that appear whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from poskernel.errors import RunError
+
+
+def write_whole(path: Path, content: bytes) -> Path:
+    """Write to a neighbour, then rename over the path: a reader never sees half a file, a failure leaves the old one.
+
+    Makes the folder where it is missing. Raises RunError where the system refuses (a full disk, no permission).
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {path} ({error.strerror}): choose another folder.") from error
+    neighbour = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; a report is as readable as any file the user writes.
+        neighbour.chmod(0o666 & ~current_umask())
+        neighbour.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write {path} ({error.strerror}): free some space or choose another folder.") from error
+    finally:
+        neighbour.unlink(missing_ok=True)
+    return path
+
+
+def current_umask() -> int:
+    """The permissions that new files are denied; reading it means setting it for a moment."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,170 @@
+"""One self-contained HTML page: sections of findings, figures, tables and charts; nothing is loaded from anywhere.
+
+Every text is plain text and escaped; a blank line starts a paragraph, `backticks` set code. A content security policy
+forbids the browser to fetch anything, so a page that would need the network shows itself broken at once.
+"""
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from poskernel.errors import InputError, MissingExtraError, RunError
+from poskernel.report.files import write_whole
+
+try:
+    from jinja2 import BaseLoader, Environment, StrictUndefined
+    from markupsafe import Markup, escape
+except ImportError as missing:
+    raise MissingExtraError("a page", "report") from missing
+from poskernel.report.tables import html_text
+
+LARGEST = 5_000_000
+"""Bytes of the largest page: it has to travel by mail and open at once."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found: a sentence, and the number behind it with its interval and how it was made."""
+
+    sentence: str
+    number: str = ""
+    """For instance "0.90 [0.73, 0.95]": format(estimate)."""
+    method: str = ""
+    """How the interval was made and over what: estimate.method."""
+
+
+@dataclass(frozen=True)
+class FigurePanel:
+    """A still picture."""
+
+    svg: str
+    """Text of an svg file: `figures.svg_text` or one that `figures.save_figure` wrote."""
+    alt: str
+    """What the picture shows, in words, for someone who cannot see it."""
+    caption: str
+
+    @property
+    def source(self) -> str:
+        """The picture as a data address: it stands alone, so ids of two pictures cannot clash."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
+
+
+@dataclass(frozen=True, eq=False)
+class TablePanel:
+    """A table; cells may be estimates. `formats` maps columns to number formats (default: two decimals)."""
+
+    table: pd.DataFrame
+    caption: str
+    formats: Mapping[str, str] = field(default_factory=dict)
+    folded: bool = False
+    """Shown closed, to be opened by the reader: for long tables."""
+
+    @property
+    def html(self) -> Markup:
+        """The table as escaped HTML."""
+        return html_text(self.table, caption=self.caption, formats=self.formats)
+
+
+@dataclass(frozen=True, eq=False)
+class ChartPanel:
+    """An interactive chart: a Vega-Lite specification, its data inside."""
+
+    specification: Mapping[str, Any]
+    alt: str
+    caption: str
+
+
+Panel = FigurePanel | TablePanel | ChartPanel
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """One question and its answer: what was asked, what was found, the panels, and how to run it again."""
+
+    title: str
+    question: str
+    findings: Sequence[Finding] = ()
+    panels: Sequence[Panel] = ()
+    text: str = ""
+    """Explanation for someone who has not read the papers; stands before the findings."""
+    command: str = ""
+    """The line that makes this section's numbers again."""
+
+    @property
+    def anchor(self) -> str:
+        """The part of the address after #: the title in lower-case letters, digits and dashes."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
+
+
+def write_page(path: Path, title: str, lead: str, sections: Sequence[Section], footer: str = "") -> Path:
+    """Write the page to `path`, whole or not at all, and return the path.
+
+    Raises InputError for two sections of one title, RunError for a page above LARGEST bytes or a path that cannot be
+    written.
+    """
+    content = page_text(title, lead, sections, footer).encode()
+    if len(content) > LARGEST:
+        largest = max(sections, key=section_size).title
+        raise RunError(
+            f"the page would take {len(content) / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f}: "
+            f"show fewer rows or heads in its largest section, '{largest}'."
+        )
+    return write_whole(path, content)
+
+
+def page_text(title: str, lead: str, sections: Sequence[Section], footer: str = "") -> str:
+    """The page as HTML text; the chart library is embedded once, and only where a chart needs it."""
+    anchors = [section.anchor for section in sections]
+    twice = [section.title for section, anchor in zip(sections, anchors, strict=True) if anchors.count(anchor) > 1]
+    if twice:
+        raise InputError(f"two sections are called '{twice[0]}': rename one, its address would be ambiguous.")
+    charts = any(isinstance(panel, ChartPanel) for section in sections for panel in section.panels)
+    environment = Environment(
+        loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["prose"] = prose
+    environment.tests["figure"] = lambda panel: isinstance(panel, FigurePanel)
+    environment.tests["chart"] = lambda panel: isinstance(panel, ChartPanel)
+    templates = files("poskernel.report") / "templates"
+    return environment.from_string((templates / "page.html").read_text("utf-8")).render(
+        title=title,
+        lead=lead,
+        sections=sections,
+        footer=footer,
+        style=Markup((templates / "page.css").read_text("utf-8")),
+        library=chart_library() if charts else "",
+        script=Markup((templates / "charts.js").read_text("utf-8")) if charts else "",
+    )
+
+
+def chart_library() -> Markup:
+    """Vega, Vega-Lite and Vega-Embed as one script that needs no network, the newest version that is installed."""
+    try:
+        import vl_convert
+    except ImportError as missing:
+        raise MissingExtraError("an interactive chart", "report") from missing
+    # A closing tag inside a string of the library would end the script element.
+    return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", r"<\/script"))
+
+
+def prose(text: str) -> Markup:
+    """Plain text as paragraphs; backticks set code; everything else escaped."""
+    paragraphs = [str(escape(part.strip())) for part in re.split(r"\n\s*\n", text) if part.strip()]
+    marked = [re.sub(r"`([^`]+)`", r"<code>\1</code>", paragraph) for paragraph in paragraphs]
+    return Markup("\n".join(f"<p>{paragraph}</p>" for paragraph in marked))
+
+
+def section_size(section: Section) -> int:
+    """Rough bytes of a section's panels, to name the one to shorten."""
+    return sum(
+        len(panel.svg) if isinstance(panel, FigurePanel)
+        else len(panel.html) if isinstance(panel, TablePanel)
+        else len(str(panel.specification))
+        for panel in section.panels
+    )  # fmt: skip
