@@ -98,7 +98,9 @@ class PositionalKernel(ABC):
         if length < 1:
             raise InputError(f"a grid of length {length} holds no position: give a length of at least 1.")
         if self.horizon is not None and length > self.horizon:
-            raise InputError(f"the kernel is known for {self.horizon} positions, not for {length}: measure it at a longer length.")
+            raise InputError(
+                f"the kernel is known for {self.horizon} positions, not for {length}: measure it at a longer length."
+            )
 
     def __add__(self, other: "PositionalKernel") -> "PositionalKernel":
         return CombinedKernel(self, other, operator.add)

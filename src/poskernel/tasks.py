@@ -72,7 +72,9 @@ class Task(ABC):
         query = torch.arange(length)
         key = self.target_key(query, length)
         if key.shape != query.shape:
-            raise InputError(f"task '{self.name}' gave {tuple(key.shape)} target keys for {length} rows: give one a row.")
+            raise InputError(
+                f"task '{self.name}' gave {tuple(key.shape)} target keys for {length} rows: give one a row."
+            )
         late = key > query
         if late.any():
             row = int(query[late][0])

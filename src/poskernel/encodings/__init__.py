@@ -4,7 +4,14 @@ import json
 
 from poskernel.encodings.absolute import Learned, Sinusoidal
 from poskernel.encodings.bias import Alibi
-from poskernel.encodings.encoding import AbsoluteEncoding, Encoding, ModelShape, Placement, PositionModule, RelativeEncoding
+from poskernel.encodings.encoding import (
+    AbsoluteEncoding,
+    Encoding,
+    ModelShape,
+    Placement,
+    PositionModule,
+    RelativeEncoding,
+)
 from poskernel.encodings.family import BilinearFamily, KernelFamily, RelativeFamily
 from poskernel.encodings.none import Nope
 from poskernel.encodings.rotary import Rope
@@ -48,7 +55,9 @@ def from_config(text: str) -> Encoding:
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"the encoding '{text}' is no valid JSON ({error.msg} at column {error.colno}): mend it.") from None
+        raise InputError(
+            f"the encoding '{text}' is no valid JSON ({error.msg} at column {error.colno}): mend it."
+        ) from None
     known = ("rope_theta", "head_dim", "rope_parameters", "rope_scaling", "rope_type", "type", "factor")
     unknown = [key for key in config if key not in known]
     if unknown:

@@ -81,7 +81,9 @@ class SinusoidalTable(PositionModule):
         return Placement(embedding=sinusoids(position, self.frequency).float())
 
 
-def sinusoids(position: Int[Tensor, " position"], frequency: Float[Tensor, " frequency"]) -> Float[Tensor, "position feature"]:
+def sinusoids(
+    position: Int[Tensor, " position"], frequency: Float[Tensor, " frequency"]
+) -> Float[Tensor, "position feature"]:
     """[sin(theta_k i), cos(theta_k i)] in float64."""
     phase = position.double()[:, None] * frequency.double()
     return torch.cat([phase.sin(), phase.cos()], dim=1)

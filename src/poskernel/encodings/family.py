@@ -7,6 +7,7 @@ gradient-based selection rule needs; `design` writes the same map as a matrix, f
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float, Int
@@ -97,13 +98,13 @@ class RelativeFamily(KernelFamily):
 
     def grid_logits(self, weights: Float[Tensor, "kernel weight"], length: int) -> Float[Tensor, "kernel query key"]:
         """kappa(i - j); pairs with the key after its query repeat offset 0 and are for the mask to remove."""
-        return (weights @ self._table(length).T)[:, causal_offsets(length)]
+        return (weights @ self._table(length).T).index_select(1, causal_offsets(length)).unflatten(1, (length, length))
 
     def grid_gradient(self, gradient: Float[Tensor, "kernel query key"]) -> Float[Tensor, "kernel weight"]:
         """Sums along the diagonals, times the basis."""
         kernels, length = gradient.shape[:2]
         diagonal = torch.zeros(kernels, length, dtype=DTYPE)
-        diagonal.index_add_(1, causal_offsets(length).flatten(), gradient.reshape(kernels, -1))
+        diagonal.index_add_(1, causal_offsets(length), gradient.reshape(kernels, -1))
         return diagonal @ self._table(length)
 
     def design(self, query: Int[Tensor, " pair"], key: Int[Tensor, " pair"]) -> Float[Tensor, "pair weight"]:
@@ -143,7 +144,9 @@ class BilinearFamily(KernelFamily):
             self._tables[length] = self.values(torch.arange(length))
         return self._tables[length]
 
-    def grid_logits(self, weights: Float[Tensor, "kernel feature feature"], length: int) -> Float[Tensor, "kernel query key"]:
+    def grid_logits(
+        self, weights: Float[Tensor, "kernel feature feature"], length: int
+    ) -> Float[Tensor, "kernel query key"]:
         """Phi W Phi'."""
         phi = self._table(length)
         return phi @ weights @ phi.T
@@ -158,7 +161,8 @@ class BilinearFamily(KernelFamily):
         return (self.values(query)[:, :, None] * self.values(key)[:, None, :]).flatten(1)
 
 
-def causal_offsets(length: int) -> Int[Tensor, "query key"]:
-    """query - key on a grid, 0 where the key lies after its query."""
+@lru_cache(maxsize=8)
+def causal_offsets(length: int) -> Int[Tensor, " pair"]:
+    """query - key of every pair of a grid, row by row, 0 where the key lies after its query."""
     position = torch.arange(length)
-    return (position[:, None] - position).clamp(min=0)
+    return (position[:, None] - position).clamp(min=0).flatten()

@@ -1,6 +1,14 @@
 """Predict length generalization before any training: select a kernel, transfer it, score it, ask what else exists."""
 
-from poskernel.realizability.alignment import Certificate, RowMargins, alignment_margin, alpha, certificate, reach, row_margins
+from poskernel.realizability.alignment import (
+    Certificate,
+    RowMargins,
+    alignment_margin,
+    alpha,
+    certificate,
+    reach,
+    row_margins,
+)
 from poskernel.realizability.existence import Existence, Exists, existence
 from poskernel.realizability.prediction import PredictedRow, Prediction, predict, predict_all, screen, screen_document
 from poskernel.realizability.selection import SELECTION_RULES, Selection, SelectionRule, parse_rule

@@ -57,7 +57,9 @@ def alignment_margin(logits: Float[Tensor, "query key"], target: Int[Tensor, " q
     wanted = logits.gather(1, target[:, None])[:, 0]
     if bool((wanted == float("-inf")).any()):
         row = int((wanted == float("-inf")).nonzero()[0, 0])
-        raise InputError(f"target key {int(target[row])} of row {row} lies after its query: causal attention cannot see it.")
+        raise InputError(
+            f"target key {int(target[row])} of row {row} lies after its query: causal attention cannot see it."
+        )
     others = logits.scatter(1, target[:, None], float("-inf"))
     return wanted - others.amax(1)
 
@@ -76,7 +78,9 @@ def row_margins(kernel: PositionalKernel, targets: Targets) -> RowMargins:
     margin, scale = torch.empty(length, dtype=torch.float64), torch.empty(length, dtype=torch.float64)
     for query, block in kernel.row_blocks(length, first):
         margin[query] = alignment_margin(block, target[query])
-        scale[query] = torch.maximum(block.amax(1), -block.masked_fill(block == float("-inf"), float("inf")).amin(1)).abs()
+        scale[query] = torch.maximum(
+            block.amax(1), -block.masked_fill(block == float("-inf"), float("inf")).amin(1)
+        ).abs()
     return judge(targets.query, margin[targets.query], scale[targets.query])
 
 

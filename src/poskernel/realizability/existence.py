@@ -51,7 +51,12 @@ class Existence:
 
 
 def existence(
-    encoding: Encoding, task: Task, train_length: int, length: int | None = None, seconds: float = 60.0, cache: bool = True
+    encoding: Encoding,
+    task: Task,
+    train_length: int,
+    length: int | None = None,
+    seconds: float = 60.0,
+    cache: bool = True,
 ) -> Existence:
     """Does any kernel of the encoding solve every query row at train_length, and at length too where one is given.
 
@@ -60,7 +65,10 @@ def existence(
     """
     if length is not None and task.depends_on_length and targets_conflict(task, train_length, length):
         return Existence(
-            Exists.CONFLICT, None, None, f"rows below {train_length} have other targets at length {length}: no kernel has both"
+            Exists.CONFLICT,
+            None,
+            None,
+            f"rows below {train_length} have other targets at length {length}: no kernel has both",
         )
     lengths = [train_length] if length is None else [train_length, length]
     families = [encoding.family(train_length, each) for each in lengths]
@@ -73,10 +81,16 @@ def existence(
     if not rows.any(axis=1).all():
         return Existence(Exists.NO, None, 0.0, "the target and another key have equal features, so they always tie")
     upper = families[0].upper_bounds().numpy()
-    return cached(rows, upper, lambda: programme_answer(rows, upper, seconds)) if cache else programme_answer(rows, upper, seconds)
+    return (
+        cached(rows, upper, lambda: programme_answer(rows, upper, seconds))
+        if cache
+        else programme_answer(rows, upper, seconds)
+    )
 
 
-def programme_answer(rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float) -> Existence:
+def programme_answer(
+    rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float
+) -> Existence:
     """The linear programme's answer, accepted only as far as substitution supports it."""
     best = best_margin(rows, upper, seconds)
     margin = best.margin if best.positive else None
@@ -86,7 +100,12 @@ def programme_answer(rows: Float[np.ndarray, "constraint weight"], upper: Float[
     if bound is not None and bound <= IMPOSSIBLE:
         return Existence(Exists.NO, None, bound, f"dual weights bound every margin by {bound:.2g}")
     known = "no bound" if bound is None else f"the margin is between {best.margin:.2g} and {bound:.2g}"
-    return Existence(Exists.UNDECIDED, None, bound, f"{known} after at most {seconds:g} s; a margin must exceed {POSITIVE:g} to count")
+    return Existence(
+        Exists.UNDECIDED,
+        None,
+        bound,
+        f"{known} after at most {seconds:g} s; a margin must exceed {POSITIVE:g} to count",
+    )
 
 
 def order_cycle(targets: Targets) -> list[int] | None:

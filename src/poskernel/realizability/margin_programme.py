@@ -81,7 +81,9 @@ def better(first: BestMargin, second: BestMargin) -> BestMargin:
     return BestMargin(chosen.margin, min(first.upper_bound, second.upper_bound), chosen.weights)
 
 
-def solve(rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float | None) -> BestMargin:
+def solve(
+    rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float | None
+) -> BestMargin:
     """One linear programme over these rows."""
     from scipy.optimize import linprog
 

@@ -10,6 +10,7 @@ from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import RowMargins, reach, row_margins, targets_conflict
 from poskernel.realizability.existence import Exists, existence
 from poskernel.realizability.selection import Selection, SelectionRule, parse_rule
+from poskernel.threads import one_thread
 from poskernel.tasks import TASKS, ContentTask, OffsetRegime, Task, parse_task
 
 PREDICT_SCHEMA = "poskernel.predict/1"
@@ -96,7 +97,9 @@ def predict_all(
     rule = parse_rule(rule) if isinstance(rule, str) else rule
     parsed = [parse_task(task) if isinstance(task, str) else task for task in tasks]
     if train_length < 2:
-        raise InputError(f"train_length is {train_length}: give at least 2, a single position has nothing to choose between.")
+        raise InputError(
+            f"train_length is {train_length}: give at least 2, a single position has nothing to choose between."
+        )
     if not lengths:
         raise InputError("no length to predict: give at least one beyond train_length.")
     cells = [Cell(encoding, task, train_length, rule.name, horizon or encoding.reach_horizon) for task in parsed]
@@ -104,10 +107,16 @@ def predict_all(
         cell.check(lengths)
     positional = [cell for cell in cells if not isinstance(cell.task, ContentTask)]
     family = encoding.family(train_length, train_length)
-    chosen = iter(rule.select(family, [cell.task.targets(train_length) for cell in positional], train_length) if positional else [])
+    with one_thread():
+        wanted = [cell.task.targets(train_length) for cell in positional]
+        chosen = iter(rule.select(family, wanted, train_length) if positional else [])
     ask = Asked(existence, existence_seconds)
     for cell in cells:
-        yield cell.undefined(lengths) if isinstance(cell.task, ContentTask) else cell.prediction(next(chosen), lengths, ask)
+        yield (
+            cell.undefined(lengths)
+            if isinstance(cell.task, ContentTask)
+            else cell.prediction(next(chosen), lengths, ask)
+        )
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,9 @@ class Cell:
         if isinstance(self.task, ContentTask):
             short = [length for length in lengths if length <= self.train_length]
             if short:
-                raise InputError(f"length {short[0]} is not beyond the training length {self.train_length}: give a longer one.")
+                raise InputError(
+                    f"length {short[0]} is not beyond the training length {self.train_length}: give a longer one."
+                )
             return
         if not len(self.task.targets(self.train_length).query):
             raise InputError(
@@ -152,7 +163,9 @@ class Cell:
         found = self.exists(lengths, ask)
         if selection.weights is None:
             rows = [
-                PredictedRow(length, self.scored(length), None, None, False, found[length], f"undefined: {selection.note}")
+                PredictedRow(
+                    length, self.scored(length), None, None, False, found[length], f"undefined: {selection.note}"
+                )
                 for length in lengths
             ]
             return self._assembled(None, None, None, rows)
@@ -204,20 +217,25 @@ class Cell:
             if longest.answer is Exists.YES:
                 return answers | dict.fromkeys(asked, str(Exists.YES))
         return answers | {
-            length: str(existence(self.encoding, self.task, self.train_length, length, ask.seconds).answer) for length in asked
+            length: str(existence(self.encoding, self.task, self.train_length, length, ask.seconds).answer)
+            for length in asked
         }
 
     def undefined(self, lengths: Sequence[int]) -> Prediction:
         """A content task: no positional kernel is asked to solve it."""
         reason = "undefined: the targets depend on the tokens, so no positional kernel is at stake"
         rows = [PredictedRow(length, 0, None, None, False, str(Exists.NOT_APPLICABLE), reason) for length in lengths]
-        return Prediction(self.encoding.effective, self.task.name, self.train_length, self.rule, None, None, None, None, tuple(rows))
+        return Prediction(
+            self.encoding.effective, self.task.name, self.train_length, self.rule, None, None, None, None, tuple(rows)
+        )
 
     def _assembled(
         self, margin: float | None, realized: bool | None, found: int | None, rows: Sequence[PredictedRow]
     ) -> Prediction:
         effective, name = self.encoding.effective, self.task.name
-        return Prediction(effective, name, self.train_length, self.rule, margin, realized, found, self.horizon, tuple(rows))
+        return Prediction(
+            effective, name, self.train_length, self.rule, margin, realized, found, self.horizon, tuple(rows)
+        )
 
 
 def explain(task: Task, realized: bool, new: RowMargins, conflict: bool, exists: str | None) -> str:

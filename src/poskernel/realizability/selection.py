@@ -69,13 +69,16 @@ class Adam(SelectionRule):
         mean, square = torch.zeros_like(weights), torch.zeros_like(weights)
         first, second, epsilon = 0.9, 0.999, 1e-8
         for step in range(1, self.steps + 1):
-            logits = family.grid_logits(weights, train_length).masked_fill(future, float("-inf"))
-            error = (logits.softmax(-1) - wanted) * row_weight
+            logits = family.grid_logits(weights, train_length).masked_fill_(future, float("-inf"))
+            error = logits.softmax(-1).sub_(wanted).mul_(row_weight)
             gradient = family.grid_gradient(error).add_(weights, alpha=self.weight_decay)
-            mean.mul_(first).add_(gradient, alpha=1 - first)
+            mean.lerp_(gradient, 1 - first)
             square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-            denominator = (square.sqrt() / (1 - second**step) ** 0.5).add_(epsilon)
-            weights.addcdiv_(mean, denominator, value=-self.learning_rate / (1 - first**step))
+            # Both bias corrections, moved out of the arrays: epsilon scales with the second one's root.
+            root = (1 - second**step) ** 0.5
+            weights.addcdiv_(
+                mean, square.sqrt().add_(epsilon * root), value=-self.learning_rate * root / (1 - first**step)
+            )
             if bounded:
                 weights.clamp_(max=upper)
         return [Selection(each) for each in weights]
@@ -93,7 +96,9 @@ class Optimum(SelectionRule):
 
     def __post_init__(self) -> None:
         if self.weight_decay <= 0:
-            raise InputError(f"optimum has weight decay {self.weight_decay}: give a positive one, without it no optimum exists.")
+            raise InputError(
+                f"optimum has weight decay {self.weight_decay}: give a positive one, without it no optimum exists."
+            )
 
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
@@ -187,7 +192,9 @@ class MinNorm(SelectionRule):
 
     def __post_init__(self) -> None:
         if not 0 <= self.cutoff < 1:
-            raise InputError(f"min-norm has cutoff {self.cutoff}: give a share of the largest singular value, 0 up to 1.")
+            raise InputError(
+                f"min-norm has cutoff {self.cutoff}: give a share of the largest singular value, 0 up to 1."
+            )
 
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
