@@ -1,0 +1,1 @@
+"""Small transformers: one module for every encoding, and how they are trained."""
