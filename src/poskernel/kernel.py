@@ -51,7 +51,10 @@ class PositionalKernel(ABC):
             yield query, mask_future(self.logits(query, torch.arange(int(query[-1]) + 1)), query)
 
     def g(self, length: int) -> Float[Tensor, " offset"]:
-        """Stationary kernel g(offset) in nats: the mean of the causal logits along each diagonal, offsets 0 to length - 1."""
+        """Stationary kernel g(offset) in nats.
+
+        The mean of the causal logits along each diagonal, offsets 0 to length - 1.
+        """
         exact = self.profile(length)
         if exact is not None:
             return exact

@@ -32,4 +32,6 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise RunError(f"cannot write {path}: {error.strerror or error}; free space or choose another folder.") from None
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}; free space or choose another folder."
+        ) from None

@@ -66,7 +66,10 @@ class Task(ABC):
         """Target key of each query position in a sequence of that length; negative where the row is no query row."""
 
     def targets(self, length: int) -> Targets:
-        """The query rows of a length with their targets, checked; InputError for a target after its query or none at all."""
+        """The query rows of a length with their targets, checked.
+
+        InputError for a target after its query or none at all.
+        """
         if length < 1:
             raise InputError(f"task '{self.name}' was asked for length {length}: give a length of at least 1.")
         query = torch.arange(length)
@@ -79,20 +82,24 @@ class Task(ABC):
         if late.any():
             row = int(query[late][0])
             raise InputError(
-                f"task '{self.name}' has target key {int(key[row])} at query row {row} of length {length}, after its query: "
-                "causal attention cannot see it, give a key of at most the row."
+                f"task '{self.name}' has target key {int(key[row])} at query row {row} of length {length}, "
+                "after its query: causal attention cannot see it, give a key of at most the row."
             )
         scored = key >= 0
         return Targets(query[scored], key[scored])
 
     def new_targets(self, train_length: int, length: int) -> Targets:
-        """Scored rows of length generalization: the query rows in [train_length, length); InputError if there are none."""
+        """Scored rows of length generalization: the query rows in [train_length, length).
+
+        InputError if there are none.
+        """
         if length <= train_length:
             raise InputError(f"length {length} is not beyond the training length {train_length}: give a longer one.")
         scored = self.targets(length).rows(train_length, length)
         if not len(scored.query):
             raise InputError(
-                f"task '{self.name}' has no query row in [{train_length}, {length}), so nothing is scored: give a longer length."
+                f"task '{self.name}' has no query row in [{train_length}, {length}), "
+                "so nothing is scored: give a longer length."
             )
         return scored
 

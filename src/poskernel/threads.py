@@ -8,7 +8,10 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run with one intra-operation thread: on small arrays a second one costs more than it does, many times over under load."""
+    """Run with one intra-operation thread.
+
+    On small arrays a second one costs more than it does, many times over under load.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

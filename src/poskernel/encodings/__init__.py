@@ -46,12 +46,15 @@ ROPE_TYPES = ("default", "linear")
 
 
 def parse_encoding(text: str) -> Encoding:
-    """The encoding a text names: `rope`, `rope:base=1e6,frequencies=32`, or inline JSON in the form of a Hugging Face config."""
+    """The encoding a text names.
+
+    `rope`, `rope:base=1e6,frequencies=32`, or inline JSON in the form of a Hugging Face config.
+    """
     return from_config(text) if text.lstrip().startswith("{") else parse_specification(ENCODINGS, text, "encoding")
 
 
 def from_config(text: str) -> Encoding:
-    """RoPE as a Hugging Face config writes it (rope_theta, head_dim, rope_parameters or rope_scaling, ints or floats)."""
+    """RoPE as a Hugging Face config writes it: rope_theta, head_dim, rope_parameters or rope_scaling, ints or floats."""
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:

@@ -47,7 +47,10 @@ class LearnedTable(PositionModule):
 
 @dataclass(frozen=True)
 class Sinusoidal(AbsoluteEncoding):
-    """Sinusoidal positions (Vaswani et al. 2017): phi(i) = [sin(theta_k i), cos(theta_k i)], theta_k = base^(-k/frequencies)."""
+    """Sinusoidal positions (Vaswani et al. 2017).
+
+    Phi(i) = [sin(theta_k i), cos(theta_k i)], theta_k = base^(-k/frequencies).
+    """
 
     name = "sinusoidal"
     base: float = 1e4

@@ -27,7 +27,10 @@ class Alibi(RelativeEncoding):
         return () if self.free_slope else (1,)
 
     def module(self, shape: ModelShape) -> PositionModule:
-        """The fixed slopes of the ALiBi paper, added after the 1/sqrt(head width) scale; `free_slope` changes theory only."""
+        """The fixed slopes of the ALiBi paper, added after the 1/sqrt(head width) scale.
+
+        `free_slope` changes theory only.
+        """
         return SlopeBias(alibi_slopes(shape.heads))
 
 

@@ -1,6 +1,7 @@
 """What a positional encoding is to the rest of the package: a kernel family before training, a module inside a model.
 
-To add one, subclass `RelativeEncoding` (give `basis`) or `AbsoluteEncoding` (give `features`) as a frozen dataclass and put
+To add one, subclass `RelativeEncoding` (give `basis`) or `AbsoluteEncoding` (give `features`) as a frozen dataclass
+and put
 an instance into ENCODINGS. To train it as well, give `module`.
 """
 

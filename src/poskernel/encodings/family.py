@@ -1,6 +1,7 @@
 """Kernel families: the linear spaces of positional kernels that encodings let one head realize.
 
-A family is a linear map from weights to logits, on any grid. `grid_logits` and its adjoint `grid_gradient` are all that a
+A family is a linear map from weights to logits, on any grid. `grid_logits` and its adjoint `grid_gradient` are all
+that a
 gradient-based selection rule needs; `design` writes the same map as a matrix, for linear and quadratic programmes.
 """
 
@@ -83,7 +84,10 @@ class RelativeFamily(KernelFamily):
         return checked(self.basis(offset), len(offset), f"basis of encoding '{self.name}'")
 
     def kernel(self, weights: Float[Tensor, " weight"]) -> PositionalKernel:
-        """Stationary kernel with these weights; offsets are evaluated in blocks, so memory does not grow with the basis."""
+        """Stationary kernel with these weights.
+
+        Offsets are evaluated in blocks, so memory does not grow with the basis.
+        """
 
         def evaluate(offset: Int[Tensor, " offset"]) -> Float[Tensor, " offset"]:
             return torch.cat([self.values(block) @ weights for block in offset.split(1 << 16)])

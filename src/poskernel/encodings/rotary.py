@@ -21,7 +21,10 @@ from poskernel.errors import InputError
 
 @dataclass(frozen=True)
 class Rope(RelativeEncoding):
-    """RoPE (arXiv 2104.09864): kappa(d) = sum_k a_k cos(theta_k d) + b_k sin(theta_k d), theta_k = scale base^(-k/frequencies)."""
+    """RoPE (arXiv 2104.09864).
+
+    Kappa(d) = sum_k a_k cos(theta_k d) + b_k sin(theta_k d), theta_k = scale base^(-k/frequencies).
+    """
 
     name = "rope"
     base: float = 1e4

@@ -1,7 +1,7 @@
 """How a fixed kernel does on a longer grid: strict argmax, alpha, margins, reach, the certificate of theorem 1.
 
-A row is right where the logit of its target key beats every other causal key by more than STRICTNESS times the row's largest
-|logit|: a tie is wrong. Source: eq. 3 and theorem 1 of the realizability paper.
+A row is right where the logit of its target key beats every other causal key by more than STRICTNESS times the row's
+largest |logit|: a tie is wrong. Source: eq. 3 and theorem 1 of the realizability paper.
 """
 
 from dataclasses import dataclass
@@ -129,7 +129,10 @@ def reach(kernel: PositionalKernel, task: Task, train_length: int, horizon: int)
 
 
 def targets_conflict(task: Task, train_length: int, length: int) -> bool:
-    """Whether some row below train_length has one target at train_length and another at length: then nothing solves both."""
+    """Whether some row below train_length has one target at train_length and another at length.
+
+    Then nothing solves both.
+    """
     short, long = task.targets(train_length), task.targets(length).rows(0, train_length)
     wanted = dict(zip(short.query.tolist(), short.key.tolist(), strict=True))
     return any(wanted.get(row, key) != key for row, key in zip(long.query.tolist(), long.key.tolist(), strict=True))

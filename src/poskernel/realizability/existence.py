@@ -1,8 +1,9 @@
 """Existence beside selection: does any kernel of a family solve the training length, and a longer one with it.
 
-A rule may fail to select a kernel that exists; this module asks for the kernel itself. Exact certificates come first (targets
-that clash, a cycle in the order a relative kernel must obey, two keys with equal features), then a linear programme whose
-answer is verified by substitution both ways.
+A rule may fail to select a kernel that exists; this module asks for the kernel itself. Exact certificates come first
+(targets
+that clash, a cycle in the order a relative kernel must obey, two keys with equal features), then a linear programme
+whose answer is verified by substitution both ways.
 """
 
 import hashlib
@@ -16,9 +17,9 @@ import numpy as np
 from jaxtyping import Float
 
 from poskernel.encodings import Encoding, RelativeFamily
+from poskernel.errors import RunError
 from poskernel.realizability.alignment import targets_conflict
 from poskernel.realizability.margin_programme import POSITIVE, best_margin, margin_constraints
-from poskernel.errors import RunError
 from poskernel.storage import cache_folder, write_whole
 from poskernel.tasks import Targets, Task
 
@@ -60,8 +61,8 @@ def existence(
 ) -> Existence:
     """Does any kernel of the encoding solve every query row at train_length, and at length too where one is given.
 
-    All rows count, not the new ones alone. `seconds` bounds the linear programme; beyond it the answer is undecided. Answers
-    are cached by the content of the programme under POSKERNEL_CACHE.
+    All rows count, not the new ones alone. `seconds` bounds the linear programme; beyond it the answer is undecided.
+    Answers are cached by the content of the programme under POSKERNEL_CACHE.
     """
     if length is not None and task.depends_on_length and targets_conflict(task, train_length, length):
         return Existence(
@@ -109,7 +110,10 @@ def programme_answer(
 
 
 def order_cycle(targets: Targets) -> list[int] | None:
-    """Offsets of a shortest cycle in 'must beat', each beating the next: then no relative kernel exists. None if acyclic."""
+    """Offsets of a shortest cycle in 'must beat', each beating the next: then no relative kernel exists.
+
+    None if acyclic.
+    """
     beats: dict[int, set[int]] = {}
     for query, offset in zip(targets.query.tolist(), targets.offset.tolist(), strict=True):
         beats.setdefault(offset, set()).update(other for other in range(query + 1) if other != offset)

@@ -11,7 +11,10 @@ from poskernel.encodings import KernelFamily, RelativeFamily
 from poskernel.tasks import Targets
 
 POSITIVE = 1e-6
-"""A margin counts only if substituting the weights gives more than this, with |w| <= 1: the solver's tolerance is 1e-7."""
+"""A margin counts only if substituting the weights gives more than this, with |w| <= 1.
+
+The solver's tolerance is 1e-7.
+"""
 
 TOLERANCE = 1e-9
 """How far a row may fall below the programme's margin before it is added: rounding, not a violation."""
@@ -54,8 +57,10 @@ def best_margin(
 ) -> BestMargin:
     """Maximise gamma with rows w >= gamma, |w| <= 1 and w <= upper, by HiGHS' dual simplex; gamma is free.
 
-    Few of the constraints bind: it starts from some and adds the most violated until none is. The answer is verified both ways by
-    substitution into all rows: weights give a lower bound, dual weights an upper one. After `seconds` the best so far is
+    Few of the constraints bind: it starts from some and adds the most violated until none is. The answer is verified
+    both ways by
+    substitution into all rows: weights give a lower bound, dual weights an upper one. After `seconds` the best so
+    far is
     returned, which then leaves a gap between the two.
     """
     deadline = None if seconds is None else time.monotonic() + seconds

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, parse_encoding
+from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, RelativeEncoding, parse_encoding
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import RowMargins, reach, row_margins, targets_conflict
 from poskernel.realizability.existence import Exists, existence
 from poskernel.realizability.selection import Selection, SelectionRule, parse_rule
-from poskernel.threads import one_thread
 from poskernel.tasks import TASKS, ContentTask, OffsetRegime, Task, parse_task
+from poskernel.threads import one_thread
 
 PREDICT_SCHEMA = "poskernel.predict/1"
 SCREEN_SCHEMA = "poskernel.screen/1"
@@ -51,13 +51,24 @@ class Prediction:
     realized: bool | None
     """Whether the selected kernel solves train_length."""
     reach: int | None
-    """First wrong row (for tasks whose targets depend on the length: first failing length), None if none up to `horizon`."""
+    """First wrong row (for tasks whose targets depend on the length.
+
+    First failing length), None if none up to `horizon`.
+    """
     horizon: int | None
     rows: tuple[PredictedRow, ...]
 
     def document(self) -> dict[str, Any]:
         """The JSON document of `poskernel predict`."""
         return {"schema": PREDICT_SCHEMA, **asdict(self), "rows": [asdict(row) for row in self.rows]}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whether existence is asked, and how long one answer may take."""
+
+    existence: bool = True
+    seconds: float = 60.0
 
 
 def predict(
@@ -76,9 +87,8 @@ def predict(
     asked: absolute families beyond 128). `horizon` bounds the search for `reach` (default: the encoding's own). Raises
     InputError for unknown names and impossible lengths.
     """
-    return next(iter(predict_all(
-        encoding, [task], train_length, lengths, rule, existence=existence, existence_seconds=existence_seconds, horizon=horizon
-    )))  # fmt: skip
+    asked = Asked(existence, existence_seconds)
+    return next(iter(predict_all(encoding, [task], train_length, lengths, rule, asked, horizon)))
 
 
 def predict_all(
@@ -87,9 +97,7 @@ def predict_all(
     train_length: int = 20,
     lengths: Sequence[int] = SCREEN_LENGTHS,
     rule: SelectionRule | str = "adam",
-    *,
-    existence: bool = True,
-    existence_seconds: float = 60.0,
+    asked: Asked | None = None,
     horizon: int | None = None,
 ) -> Iterator[Prediction]:
     """Predictions for many tasks of one encoding: the kernels are selected in one batch."""
@@ -110,21 +118,13 @@ def predict_all(
     with one_thread():
         wanted = [cell.task.targets(train_length) for cell in positional]
         chosen = iter(rule.select(family, wanted, train_length) if positional else [])
-    ask = Asked(existence, existence_seconds)
+    ask = asked or Asked()
     for cell in cells:
         yield (
             cell.undefined(lengths)
             if isinstance(cell.task, ContentTask)
             else cell.prediction(next(chosen), lengths, ask)
         )
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Whether existence is asked, and how long one answer may take."""
-
-    existence: bool
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,15 @@ class Cell:
             return
         if not len(self.task.targets(self.train_length).query):
             raise InputError(
-                f"task '{self.task.name}' has no query row at training length {self.train_length}: give a longer training length."
+                f"task '{self.task.name}' has no query row at training length {self.train_length}: give a longer one."
             )
         for length in lengths:
             self.task.new_targets(self.train_length, length)
+
+    @property
+    def relative(self) -> bool:
+        """Whether the kernels are functions of the offset alone."""
+        return isinstance(self.encoding, RelativeEncoding)
 
     def kernel_at(self, selection: Selection, length: int) -> PositionalKernel:
         """The selected weights on the family of a length: the transfer operator."""
@@ -185,7 +190,7 @@ class Cell:
                     new.least,
                     realized and aligned and not conflict,
                     exists,
-                    explain(self.task, realized, new, conflict, exists),
+                    explain(self.task, self.relative, realized, new, conflict, exists),
                 )
             )
         first_wrong = reach(self.kernel_at(selection, self.horizon), self.task, self.train_length, self.horizon)
@@ -238,12 +243,12 @@ class Cell:
         )
 
 
-def explain(task: Task, realized: bool, new: RowMargins, conflict: bool, exists: str | None) -> str:
+def explain(task: Task, relative: bool, realized: bool, new: RowMargins, conflict: bool, exists: str | None) -> str:
     """One sentence for a cell: what will happen and why."""
     wrong = new.first_wrong
     if wrong is None:
         if conflict:
-            return "right on every new row, but rows below the training length have other targets there: no kernel has both"
+            return "right on every new row, but rows below the training length change their targets: no kernel has both"
         if not realized:
             return "right on every new row, yet the training length itself is not solved"
         return f"generalizes: right on every row, margin {new.least:.2g} nats"
@@ -256,6 +261,8 @@ def explain(task: Task, realized: bool, new: RowMargins, conflict: bool, exists:
         cause = "rows below the training length change their targets"
     elif task.regime is OffsetRegime.GROWING:
         cause = "the target's offset grows"
+    elif relative and task.regime is OffsetRegime.FIXED_ABSOLUTE:
+        cause = "the target's offset grows with the row, and a kernel of the offset peaks at one"
     elif exists == Exists.YES:
         cause = "a kernel that transfers exists, this rule selects another"
     elif not realized:
@@ -277,12 +284,10 @@ def screen(
     progress: Callable[[Prediction], None] | None = None,
 ) -> list[Prediction]:
     """Predictions for every encoding and task, in order; `progress` is called after each."""
-    tasks, predictions = list(tasks), []
+    tasks, asked = list(tasks), Asked(existence, existence_seconds)
+    predictions: list[Prediction] = []
     for encoding in encodings:
-        for prediction in predict_all(
-            encoding, tasks, train_length, lengths, rule,
-            existence=existence, existence_seconds=existence_seconds, horizon=horizon,
-        ):  # fmt: skip
+        for prediction in predict_all(encoding, tasks, train_length, lengths, rule, asked, horizon):
             predictions.append(prediction)
             if progress is not None:
                 progress(prediction)

@@ -1,7 +1,9 @@
 """Selection rules: which kernel of a family a fit at the training length picks. All in float64.
 
-A rule is a frozen dataclass with a `select` method; SELECTION_RULES holds one instance a name, and a specification such as
-`adam:steps=1500` overrides its fields. Source: section 4 of the realizability paper; defaults that the paper omits were found
+A rule is a frozen dataclass with a `select` method; SELECTION_RULES holds one instance a name, and a specification
+such as
+`adam:steps=1500` overrides its fields. Source: section 4 of the realizability paper; defaults that the paper omits
+were found
 by reproducing its values.
 """
 
@@ -44,7 +46,8 @@ class SelectionRule(ABC):
 class Adam(SelectionRule):
     """The paper's rule: early-stopped Adam on the mean row cross-entropy, from zero, in the family's own basis.
 
-    L2 weight decay is added to the gradient (Adam, not AdamW); weights bounded by the encoding are clamped after each step.
+    L2 weight decay is added to the gradient (Adam, not AdamW); weights bounded by the encoding are clamped after
+    each step.
     """
 
     name = "adam"
@@ -88,7 +91,8 @@ class Adam(SelectionRule):
 class Optimum(SelectionRule):
     """The exact minimiser of mean row cross-entropy + weight_decay / 2 |w|^2: strictly convex, by Newton's method.
 
-    Solved to a gradient of 1e-10 on the span of the training rows, which loses nothing: other directions are 0 at the optimum.
+    Solved to a gradient of 1e-10 on the span of the training rows, which loses nothing: other directions are 0 at
+    the optimum.
     """
 
     name = "optimum"
@@ -182,7 +186,8 @@ class MaxMargin(SelectionRule):
 class MinNorm(SelectionRule):
     """Least-norm weights whose logits fit the 0/1 target pattern of the query rows in the least-squares sense.
 
-    W = pinv(Phi) R pinv(Phi)' for bilinear families, least squares on the offset basis for relative ones. `cutoff` is the
+    W = pinv(Phi) R pinv(Phi)' for bilinear families, least squares on the offset basis for relative ones. `cutoff`
+    is the
     singular value, relative to the largest, below which a direction counts as null; 0 stands for the usual
     max(rows, columns) x 2.2e-16. The result depends on it: features at length 20 have numerical rank 15 of 20.
     """
@@ -226,7 +231,8 @@ class MinNorm(SelectionRule):
 class TrainingSpan:
     """Coordinates on the part of a family that the training grid can see; norms are kept.
 
-    For a bilinear family with Phi = U S V', W = V A V' with a small A: directions outside V never touch a training logit.
+    For a bilinear family with Phi = U S V', W = V A V' with a small A: directions outside V never touch a training
+    logit.
     """
 
     def __init__(self, family: KernelFamily, train_length: int) -> None:
@@ -293,7 +299,10 @@ def target_patterns(
 def least_norm(
     rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], scale: float
 ) -> Float[np.ndarray, " weight"] | None:
-    """Least |w|^2 with rows w >= 1 and w <= upper (0 or inf), or None; `scale` is the margin an LP found with |w| <= 1."""
+    """Least |w|^2 with rows w >= 1 and w <= upper (0 or inf), or None.
+
+    `scale` is the margin an LP found with |w| <= 1.
+    """
     try:
         import clarabel
     except ImportError:
