@@ -123,16 +123,17 @@ class StationaryKernel(PositionalKernel):
 
     function: Callable[[Int[Tensor, "*shape"]], Float[Tensor, "*shape"]]
     horizon: int | None = None
+    signed: bool = False
+    """Whether the function is defined at negative offsets, keys after their query (encoders)."""
 
     def logits(self, query: Int[Tensor, " query"], key: Int[Tensor, " key"]) -> Float[Tensor, "query key"]:
-        """Evaluates each distinct offset once; keys after their query read the negative offsets of the function."""
+        """Evaluates each distinct offset once; keys after their query hold 0 unless the function is signed."""
         low, high = int(query.min() - key.max()), int(query.max() - key.min())
-        if self.horizon is not None:
-            # A measured causal profile says nothing of the future; the mask will, so 0 stands there.
-            values = torch.cat([torch.zeros(max(0, -low)), self.function(torch.arange(max(0, low), high + 1))])
-        else:
-            values = self.function(torch.arange(low, high + 1))
-        return values[query[:, None] - key - low]
+        if self.signed:
+            return self.function(torch.arange(low, high + 1))[query[:, None] - key - low]
+        # A causal profile says nothing of keys after their query; the mask will, so 0 stands there.
+        values = self.function(torch.arange(max(0, low), max(0, high) + 1))
+        return torch.cat([values.new_zeros(max(0, -low)), values])[query[:, None] - key - low]
 
     def profile(self, length: int) -> Float[Tensor, " offset"]:
         """function(0), ..., function(length - 1)."""

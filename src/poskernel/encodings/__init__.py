@@ -54,7 +54,7 @@ def parse_encoding(text: str) -> Encoding:
 
 
 def from_config(text: str) -> Encoding:
-    """RoPE as a Hugging Face config writes it: rope_theta, head_dim, rope_parameters or rope_scaling, ints or floats."""
+    """RoPE as a Hugging Face config writes it: rope_theta, head_dim, rope_parameters, rope_scaling; ints or floats."""
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:

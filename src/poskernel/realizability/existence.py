@@ -1,9 +1,8 @@
 """Existence beside selection: does any kernel of a family solve the training length, and a longer one with it.
 
 A rule may fail to select a kernel that exists; this module asks for the kernel itself. Exact certificates come first
-(targets
-that clash, a cycle in the order a relative kernel must obey, two keys with equal features), then a linear programme
-whose answer is verified by substitution both ways.
+(targets that clash, a cycle in the order a relative kernel must obey, two keys with equal features), then a linear
+programme whose answer is verified by substitution both ways.
 """
 
 import hashlib

@@ -51,10 +51,7 @@ class Prediction:
     realized: bool | None
     """Whether the selected kernel solves train_length."""
     reach: int | None
-    """First wrong row (for tasks whose targets depend on the length.
-
-    First failing length), None if none up to `horizon`.
-    """
+    """First wrong row, or first failing length where targets depend on the length; None if none up to `horizon`."""
     horizon: int | None
     rows: tuple[PredictedRow, ...]
 
@@ -263,13 +260,12 @@ def explain(task: Task, relative: bool, realized: bool, new: RowMargins, conflic
         cause = "the target's offset grows"
     elif relative and task.regime is OffsetRegime.FIXED_ABSOLUTE:
         cause = "the target's offset grows with the row, and a kernel of the offset peaks at one"
-    elif exists == Exists.YES:
-        cause = "a kernel that transfers exists, this rule selects another"
     elif not realized:
         cause = "the training length itself is not solved"
     else:
         cause = "the selected kernel peaks elsewhere"
-    return f"{verdict}: {cause}; {symptom}"
+    unselected = "; a kernel for this length exists, the rule picks another" if exists == Exists.YES else ""
+    return f"{verdict}: {cause}{unselected}; {symptom}"
 
 
 def screen(
