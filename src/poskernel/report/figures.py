@@ -55,6 +55,8 @@ STYLE: Any = {
 WIDTH = 9.2
 """Inches: the width of the page's column, so that text keeps its size there."""
 DOTS_PER_INCH = 200
+EQUAL_CONTRAST = 0.179
+"""Luminance of the ground on which black and white text stand out alike: (0.179 + 0.05)^2 = 1.05 x 0.05."""
 DODGE = 0.018
 """How far apart the encodings stand in a scatter, in units of its x axis."""
 BAND = {"accuracy_low", "accuracy_high"}
@@ -124,10 +126,14 @@ def draw_cell(axis: Axes, place: tuple[int, int], value: float, reason: str, col
         return
     fill = colours.to_rgba(value)
     axis.add_patch(Rectangle(corner, 0.96, 0.92, facecolor=fill, linewidth=0))
-    bright = 0.299 * fill[0] + 0.587 * fill[1] + 0.114 * fill[2]
-    axis.text(
-        right, down, f"{value:.2f}", ha="center", va="center", fontsize=8.5, color="black" if bright > 0.5 else "white"
-    )
+    ink = "black" if luminance(fill[:3]) > EQUAL_CONTRAST else "white"
+    axis.text(right, down, f"{value:.2f}", ha="center", va="center", fontsize=8.5, color=ink)
+
+
+def luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.1)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
 def scatter(
@@ -155,7 +161,7 @@ def scatter(
         axis.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         for index, name in enumerate(names):
             points = shown[shown[colour] == name]
-            place = (points[x] + DODGE * (index - (len(names) - 1) / 2)).to_numpy()
+            place = (points[x] + dodge(index, len(names))).to_numpy()
             done, ink, mark = (points[status] == "done").to_numpy(), *series_look(index)
             axis.scatter(
                 place[done], points[y][done], s=38, c=ink, marker=mark, edgecolor="white", linewidths=0.5, zorder=3
@@ -164,7 +170,7 @@ def scatter(
                 place[~done], points[y][~done], s=34, c="white", marker=mark, edgecolor=ink, linewidths=1.1, zorder=3
             )
         if "task" in shown:
-            name_exceptions(axis, shown, x, y, colour)
+            name_exceptions(axis, shown, x, y, colour=colour)
         edge = 0.05 + DODGE * len(names) / 2
         axis.set(xlim=(-edge, 1 + edge), ylim=(-0.04, 1.06), ylabel=labels[1])
         axis.set_xlabel(f"{labels[0]}; shifted slightly by {colour}")
@@ -187,16 +193,21 @@ def scatter(
     return figure
 
 
-def name_exceptions(axis: Axes, table: pd.DataFrame, x: str, y: str, colour: str) -> None:
+def name_exceptions(axis: Axes, table: pd.DataFrame, x: str, y: str, *, colour: str) -> None:
     """Write the names of the points furthest from the identity line beside them, at most EXCEPTIONS of them."""
-    gap = (table[y] - table[x]).abs()
-    far = table[gap > EXCEPTION_GAP].loc[lambda rows: gap[rows.index].nlargest(EXCEPTIONS).index].sort_values(y)
+    gap, names = (table[y] - table[x]).abs(), in_order(table[colour])
+    far = table.loc[gap[gap > EXCEPTION_GAP].nlargest(EXCEPTIONS).index].sort_values(y)
     lowest = -1.0
     for across, up, name, task in zip(far[x], far[y], far[colour], far["task"], strict=True):
         lowest = max(up, lowest + 0.035)  # names of neighbours stand above each other, not upon each other
-        side, turn = ("left", 1) if across < 0.5 else ("right", -1)
-        place = (across + turn * (0.02 + DODGE * 2.5), lowest)
-        axis.text(*place, f"{name} {task}", ha=side, va="center", fontsize=7.5, color=MUTED)
+        side, turn = ("left", 0.015) if across < 0.5 else ("right", -0.015)
+        place = across + dodge(names.index(name), len(names)) + turn
+        axis.text(place, lowest, f"{name} {task}", ha=side, va="center", fontsize=7.5, color=MUTED)
+
+
+def dodge(index: int, number: int) -> float:
+    """How far the points of one of `number` series stand from their true x."""
+    return DODGE * (index - (number - 1) / 2)
 
 
 def length_curves(

@@ -40,7 +40,7 @@ def head_map(
     `heads` has one row a head: layer, head, sentence (the head in words), g (array over `offsets`, nats), where known
     g_low and g_high (the `band` around it), and each column that `statistics` maps to its name in the menu. Clicking a
     cell chooses its head, as do two sliders (for the keyboard); the head under the pointer is drawn in a second colour.
-    Undefined statistics show as grey cells. Raises InputError for arrays of the wrong length repeated heads,
+    Undefined statistics show as grey cells. Raises InputError for arrays of the wrong length, repeated heads,
     offsets that do not rise, and statistics that are no numbers.
     """
     if len(offsets) < 2 or list(offsets) != sorted(set(offsets)) or offsets[0] < 0:
