@@ -1,0 +1,122 @@
+"""What a person sees in a terminal: one-sentence errors, tables in words, progress. Results go to stdout, the rest to stderr."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+SHORT = {True: "yes", False: "no", None: "-"}
+
+
+def output() -> Console:
+    """The console for results."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160, soft_wrap=not sys.stdout.isatty())
+
+
+def messages() -> Console:
+    """The console for everything that is no result."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """One JSON document on stdout; a NaN in it is a bug and raises ValueError."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def fail(message: str) -> None:
+    """One sentence on stderr."""
+    sys.stderr.write(f"poskernel: {' '.join(message.split())}\n")
+
+
+def set_up_logging(verbose: bool, quiet: bool) -> None:
+    """Warnings to stderr; everything with -v, errors alone with -q."""
+    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=True)
+    logging.getLogger("poskernel").setLevel(level)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number for a table, '-' for None."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def prediction_table(prediction: dict[str, Any]) -> Table:
+    """The rows of one prediction document, with what each means in words."""
+    title = f"{prediction['encoding']} on {prediction['task']}, trained at {prediction['train_length']}, rule {prediction['rule']}"
+    table = Table(title=title, caption=summary(prediction), title_justify="left", caption_justify="left")
+    for name, justify in (("length", "right"), ("rows", "right"), ("alpha", "right"), ("margin", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # rich wants a literal
+    for name in ("certified", "exists"):
+        table.add_column(name)
+    table.add_column("what it means", overflow="fold", min_width=30)
+    for row in prediction["rows"]:
+        table.add_row(
+            str(row["length"]), str(row["scored"]), number(row["alpha"], 3), number(row["margin"]),
+            SHORT[row["certified"]], row["exists"] or "not asked", row["reason"],
+        )  # fmt: skip
+    return table
+
+
+def summary(prediction: dict[str, Any]) -> str:
+    """Training margin and reach of one prediction, in words."""
+    if prediction["realized"] is None:
+        return "no kernel was selected"
+    solved = "solves" if prediction["realized"] else "does not solve"
+    reach, horizon = prediction["reach"], prediction["horizon"]
+    reached = f"no wrong row below {horizon}" if reach is None else f"first wrong row {reach}"
+    return f"the kernel {solved} the training length (margin {prediction['train_margin']:.2f} nats); {reached}"
+
+
+def screen_table(predictions: Sequence[dict[str, Any]], names: Sequence[str]) -> Table:
+    """One line per encoding and task: alpha by length, existence, reach and what that means."""
+    lengths = [row["length"] for row in predictions[0]["rows"]]
+    first = predictions[0]
+    title = f"alpha by length: trained at {first['train_length']}, rule {first['rule']}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("encoding", no_wrap=True)
+    table.add_column("task", no_wrap=True)
+    for length in lengths:
+        table.add_column(str(length), justify="right", no_wrap=True)
+    table.add_column("reach", justify="right", no_wrap=True)
+    table.add_column("exists")
+    table.add_column(f"what it means at {lengths[-1]}", overflow="fold", min_width=30)
+    for name, prediction in zip(names, predictions, strict=True):
+        last = prediction["rows"][-1]
+        reach, horizon = prediction["reach"], prediction["horizon"]
+        table.add_row(
+            name, prediction["task"], *(number(row["alpha"]) for row in prediction["rows"]),
+            str(reach) if reach is not None else f"> {horizon:.0e}" if horizon else "-",
+            last["exists"] or "not asked", last["reason"],
+        )  # fmt: skip
+    return table
+
+
+class Progress:
+    """Steps done of a total with an ETA: one line that rewrites itself on a terminal, plain lines elsewhere, none when quiet."""
+
+    def __init__(self, total: int, what: str, quiet: bool = False, every: float = 10.0) -> None:
+        self.total, self.what, self.quiet, self.every = total, what, quiet, every
+        self.done, self.start, self.last = 0, time.monotonic(), 0.0
+
+    def step(self, label: str = "") -> None:
+        """Count one more."""
+        self.done += 1
+        elapsed, live = time.monotonic() - self.start, sys.stderr.isatty()
+        if self.quiet or not (live or self.done == self.total or elapsed - self.last >= self.every):
+            return
+        self.last = elapsed
+        left = elapsed / self.done * (self.total - self.done)
+        text = f"{self.what}: {self.done} of {self.total}, {duration(elapsed)} gone, {duration(left)} left  {label}"
+        sys.stderr.write(f"\r\x1b[2K{text}" + ("\n" if self.done == self.total else "") if live else f"{text}\n")
+        sys.stderr.flush()
+
+
+def duration(seconds: float) -> str:
+    """1:05 for 65 seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
