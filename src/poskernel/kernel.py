@@ -72,7 +72,7 @@ class PositionalKernel(ABC):
         without variance, for which a share means nothing.
         """
         profile = self.g(length)
-        residual, variance, mean, pairs = 0.0, 0.0, 0.0, length * (length + 1) / 2
+        residual, variance, power, mean, pairs = 0.0, 0.0, 0.0, 0.0, length * (length + 1) / 2
         if not row_centred:
             mean = float((profile * torch.arange(length, 0, -1)).sum() / pairs)
         for query, block in self.row_blocks(length):
@@ -80,13 +80,15 @@ class PositionalKernel(ABC):
             seen = offset >= 0
             logits = torch.where(seen, block, 0).double()
             fitted = torch.where(seen, profile[offset.clamp(min=0)], 0).double()
+            power += float((logits**2).sum())
             if row_centred:
                 count = (query + 1)[:, None]
                 logits = torch.where(seen, logits - logits.sum(1, keepdim=True) / count, 0)
                 fitted = torch.where(seen, fitted - fitted.sum(1, keepdim=True) / count, 0)
             residual += float(((logits - fitted) ** 2).sum())
             variance += float(torch.where(seen, (logits - mean) ** 2, 0).sum())
-        return 1 - residual / variance if variance > 0 else float("nan")
+        # A spread below 1e-13 of the size of the logits is rounding.
+        return 1 - residual / variance if variance > 1e-26 * power else float("nan")
 
     def spectrum(self, length: int) -> Complex[Tensor, " frequency"]:
         """One-sided DFT of g(offset), 0 to length - 1, in nats; frequency k stands for 2 pi k / length a position."""
