@@ -68,6 +68,10 @@ def row_margins(kernel: PositionalKernel, targets: Targets) -> RowMargins:
     """Margins of query rows under a kernel: O(length) for a stationary one, in blocks of rows otherwise."""
     if not len(targets.query):
         raise InputError("no query row to score: give targets with at least one row.")
+    unseen = (targets.key > targets.query) | (targets.key < 0)
+    if bool(unseen.any()):
+        query, key = int(targets.query[unseen][0]), int(targets.key[unseen][0])
+        raise InputError(f"target key {key} of query row {query} is none of its causal keys: give one of 0 to {query}.")
     length = int(targets.query.max()) + 1
     profile = kernel.profile(length)
     if profile is not None:
@@ -76,9 +80,10 @@ def row_margins(kernel: PositionalKernel, targets: Targets) -> RowMargins:
     target[targets.query] = targets.key
     first = int(targets.query.min())
     margin, scale = torch.empty(length, dtype=torch.float64), torch.empty(length, dtype=torch.float64)
-    for query, block in kernel.row_blocks(length, first):
-        margin[query] = alignment_margin(block, target[query])
-        scale[query] = torch.maximum(
+    for rows, logits in kernel.row_blocks(length, first):
+        block = logits.double()
+        margin[rows] = alignment_margin(block, target[rows])
+        scale[rows] = torch.maximum(
             block.amax(1), -block.masked_fill(block == float("-inf"), float("inf")).amin(1)
         ).abs()
     return judge(targets.query, margin[targets.query], scale[targets.query])
@@ -96,7 +101,13 @@ def profile_margins(profile: Float[Tensor, " offset"], targets: Targets) -> RowM
 
 
 def judge(query: Int[Tensor, " row"], margin: Float[Tensor, " row"], scale: Float[Tensor, " row"]) -> RowMargins:
-    """Margins with their verdict, by the strictness relative to each row's largest |logit|."""
+    """Margins with their verdict, by the strictness relative to each row's largest |logit|.
+
+    InputError where a margin is not a number.
+    """
+    if bool(margin.isnan().any()):
+        row = int(query[margin.isnan()][0])
+        raise InputError(f"the kernel's logits at query row {row} are not all finite numbers: mend the kernel.")
     return RowMargins(query, margin.double(), margin > STRICTNESS * scale)
 
 
@@ -138,6 +149,16 @@ def targets_conflict(task: Task, train_length: int, length: int) -> bool:
     return any(wanted.get(row, key) != key for row, key in zip(long.query.tolist(), long.key.tolist(), strict=True))
 
 
+def rows_change(task: Task, train_length: int, length: int) -> bool:
+    """Whether some query row below train_length at `length` is none, or has another target, at train_length.
+
+    Then solving train_length says nothing of that row: the hypothesis of theorem 1 that the paper leaves out.
+    """
+    short, long = task.targets(train_length), task.targets(length).rows(0, train_length)
+    wanted = dict(zip(short.query.tolist(), short.key.tolist(), strict=True))
+    return any(wanted.get(row) != key for row, key in zip(long.query.tolist(), long.key.tolist(), strict=True))
+
+
 @dataclass(frozen=True)
 class Certificate:
     """Theorem 1 for one kernel: does it provably solve the longer length, and by what margin."""
@@ -151,12 +172,17 @@ class Certificate:
     aligned: bool
     """Every scored row right: alpha is 1."""
     conflict: bool
-    """Targets below train_length change with the length: the hypothesis the paper leaves out."""
+    """Some row below train_length has another target at the length: no kernel solves both."""
+    covered: bool
+    """Every query row below train_length is one there too, with the same target.
+
+    The hypothesis the paper leaves out.
+    """
 
     @property
     def holds(self) -> bool:
         """All hypotheses hold: the kernel solves the length with margin `margin`."""
-        return self.realized and self.aligned and not self.conflict
+        return self.realized and self.aligned and self.covered
 
     @property
     def margin(self) -> float:
@@ -173,5 +199,6 @@ def certificate(kernel: PositionalKernel, task: Task, train_length: int, length:
         new_margin=new.least,
         realized=trained.first_wrong is None,
         aligned=new.first_wrong is None,
-        conflict=task.depends_on_length and targets_conflict(task, train_length, length),
+        conflict=targets_conflict(task, train_length, length),
+        covered=not rows_change(task, train_length, length),
     )

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, RelativeEncoding, parse_encoding
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
-from poskernel.realizability.alignment import RowMargins, reach, row_margins, targets_conflict
+from poskernel.realizability.alignment import RowMargins, reach, row_margins, rows_change, targets_conflict
 from poskernel.realizability.existence import Exists, existence
 from poskernel.realizability.selection import Selection, SelectionRule, parse_rule
 from poskernel.tasks import TASKS, ContentTask, OffsetRegime, Task, parse_task
@@ -107,7 +109,10 @@ def predict_all(
         )
     if not lengths:
         raise InputError("no length to predict: give at least one beyond train_length.")
-    cells = [Cell(encoding, task, train_length, rule.name, horizon or encoding.reach_horizon) for task in parsed]
+    if horizon is not None and horizon <= train_length:
+        raise InputError(f"horizon {horizon} is not beyond the training length {train_length}: give a longer one.")
+    searched = horizon or max(encoding.reach_horizon, 2 * train_length)
+    cells = [Cell(encoding, task, train_length, rule.name, searched) for task in parsed]
     for cell in cells:
         cell.check(lengths)
     positional = [cell for cell in cells if not isinstance(cell.task, ContentTask)]
@@ -149,6 +154,15 @@ class Cell:
             )
         for length in lengths:
             self.task.new_targets(self.train_length, length)
+        if not self.task.depends_on_length:
+            whole = self.task.targets(max(lengths))
+            for length in (self.train_length, *lengths):
+                own, cut = self.task.targets(length), whole.rows(0, length)
+                if not (torch.equal(own.query, cut.query) and torch.equal(own.key, cut.key)):
+                    raise InputError(
+                        f"task '{self.task.name}' has other targets at length {length} than at {max(lengths)}: "
+                        "set depends_on_length = True on it."
+                    )
 
     @property
     def relative(self) -> bool:
@@ -178,14 +192,14 @@ class Cell:
         for length in lengths:
             new, exists = margins[length], found[length]
             conflict = self.task.depends_on_length and targets_conflict(self.task, self.train_length, length)
-            aligned = new.first_wrong is None
+            aligned, covered = new.first_wrong is None, not rows_change(self.task, self.train_length, length)
             rows.append(
                 PredictedRow(
                     length,
                     len(new.query),
                     new.share,
                     new.least,
-                    realized and aligned and not conflict,
+                    realized and aligned and covered,
                     exists,
                     explain(self.task, self.relative, realized, new, conflict, exists),
                 )
