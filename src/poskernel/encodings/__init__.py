@@ -1,6 +1,8 @@
 """Positional encodings: for each, the kernels a head can realize and what stands inside a model."""
 
 import json
+import math
+from typing import Any
 
 from poskernel.encodings.absolute import Learned, Sinusoidal
 from poskernel.encodings.bias import Alibi
@@ -61,20 +63,34 @@ def from_config(text: str) -> Encoding:
         raise InputError(
             f"the encoding '{text}' is no valid JSON ({error.msg} at column {error.colno}): mend it."
         ) from None
+    nested = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(nested, dict):
+        raise InputError(
+            f"the encoding's JSON has rope parameters '{nested}': give an object with rope_type and factor."
+        )
+    merged = {**config, **nested}
     known = ("rope_theta", "head_dim", "rope_parameters", "rope_scaling", "rope_type", "type", "factor")
-    unknown = [key for key in config if key not in known]
+    unknown = [key for key in merged if key not in known]
     if unknown:
         raise InputError(f"the encoding's JSON has the unknown key '{unknown[0]}': use {', '.join(known)}.")
-    nested = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    merged = {**config, **nested}
     kind = merged.get("rope_type", merged.get("type", "default"))
     if kind not in ROPE_TYPES:
         raise InputError(f"rope_type '{kind}' has no kernel family here: use {' or '.join(ROPE_TYPES)}.")
-    factor = float(merged.get("factor", 1.0))
-    if kind == "linear" and factor < 1:
+    factor, base, width = (
+        config_number(merged, key, default)
+        for key, default in (("factor", 1.0), ("rope_theta", 1e4), ("head_dim", 32.0))
+    )
+    if kind == "linear" and not 1 <= factor < math.inf:
         raise InputError(f"the linear factor is {factor}: give 1 or more.")
-    width = merged.get("head_dim", 32)
-    if width != int(width) or int(width) % 2 or width < 2:
+    if width % 2 or not 2 <= width < math.inf:
         raise InputError(f"head_dim is {width}: give an even whole number.")
     scale = 1 / factor if kind == "linear" else 1.0
-    return Rope(base=float(merged.get("rope_theta", 1e4)), frequencies=int(width) // 2, scale=scale)
+    return Rope(base=base, frequencies=int(width) // 2, scale=scale)
+
+
+def config_number(config: dict[str, Any], key: str, default: float) -> float:
+    """A number of a configuration, int or float; InputError names what is none."""
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{key} of the encoding's JSON is '{value}': give a number.")
+    return float(value)

@@ -20,12 +20,17 @@ from poskernel.kernel import BilinearKernel, PositionalKernel, StationaryKernel
 DTYPE = torch.float64
 
 
-def checked(values: Tensor, rows: int, what: str) -> Float[Tensor, "row weight"]:
-    """An encoding's output in float64; InputError where it is complex, wrongly shaped, not finite."""
+def checked(values: Tensor, rows: int, what: str, width: int | None = None) -> Float[Tensor, "row weight"]:
+    """An encoding's output in float64; InputError where it is complex, wrongly shaped, not finite, of another width."""
     if values.is_complex():
         raise InputError(f"{what} is complex ({values.dtype}): give its real and imaginary parts as two columns.")
     if values.ndim != 2 or values.shape[0] != rows or values.shape[1] < 1:
         raise InputError(f"{what} has shape {tuple(values.shape)} for {rows} positions: give ({rows}, features).")
+    if width is not None and values.shape[1] != width:
+        raise InputError(
+            f"{what} has {values.shape[1]} columns for {rows} positions but {width} for position 0 alone: give every "
+            "position the same columns."
+        )
     values = values.to(DTYPE)
     if not bool(values.isfinite().all()):
         row, column = (int(index) for index in (~values.isfinite()).nonzero()[0])
@@ -77,11 +82,15 @@ class RelativeFamily(KernelFamily):
     _tables: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", (self.values(torch.arange(1)).shape[1],))
+        object.__setattr__(self, "shape", (checked(self.basis(torch.arange(1)), 1, self._what).shape[1],))
 
     def values(self, offset: Int[Tensor, " offset"]) -> Float[Tensor, "offset weight"]:
         """Basis functions at these offsets, checked."""
-        return checked(self.basis(offset), len(offset), f"basis of encoding '{self.name}'")
+        return checked(self.basis(offset), len(offset), self._what, self.shape[0])
+
+    @property
+    def _what(self) -> str:
+        return f"basis of encoding '{self.name}'"
 
     def kernel(self, weights: Float[Tensor, " weight"]) -> PositionalKernel:
         """Stationary kernel with these weights.
@@ -132,12 +141,16 @@ class BilinearFamily(KernelFamily):
     _tables: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        width = self.values(torch.arange(1)).shape[1]
+        width = checked(self.features(torch.arange(1)), 1, self._what).shape[1]
         object.__setattr__(self, "shape", (width, width))
 
     def values(self, position: Int[Tensor, " position"]) -> Float[Tensor, "position feature"]:
         """Features at these positions, checked."""
-        return checked(self.features(position), len(position), f"features of encoding '{self.name}'")
+        return checked(self.features(position), len(position), self._what, self.shape[0])
+
+    @property
+    def _what(self) -> str:
+        return f"features of encoding '{self.name}'"
 
     def kernel(self, weights: Float[Tensor, "feature feature"]) -> PositionalKernel:
         """Bilinear kernel with these weights."""
