@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from poskernel.encodings import Encoding, RelativeFamily
-from poskernel.errors import RunError
+from poskernel.errors import InputError, RunError
 from poskernel.realizability.alignment import targets_conflict
 from poskernel.realizability.margin_programme import POSITIVE, best_margin, margin_constraints
 from poskernel.storage import cache_folder, write_whole
@@ -63,6 +63,8 @@ def existence(
     All rows count, not the new ones alone. `seconds` bounds the linear programme; beyond it the answer is undecided.
     Answers are cached by the content of the programme under POSKERNEL_CACHE.
     """
+    if length is not None and length <= train_length:
+        raise InputError(f"length {length} is not beyond the training length {train_length}: give a longer one.")
     if length is not None and task.depends_on_length and targets_conflict(task, train_length, length):
         return Existence(
             Exists.CONFLICT,
@@ -152,7 +154,7 @@ def cached(
     try:
         stored = json.loads(path.read_text())
         return Existence(Exists(stored.pop("answer")), **stored)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass  # absent or damaged: computed anew, and overwritten whole
     result = answer()
     if result.answer is not Exists.UNDECIDED:

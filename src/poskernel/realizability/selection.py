@@ -7,6 +7,7 @@ were found
 by reproducing its values.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Adam(SelectionRule):
     weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.learning_rate <= 0 or self.weight_decay < 0:
+        if not (self.steps >= 1 and 0 < self.learning_rate < math.inf and 0 <= self.weight_decay < math.inf):
             raise InputError(
                 f"adam with {self.steps} steps, learning rate {self.learning_rate}, weight decay {self.weight_decay}: "
                 "give at least 1 step, a positive rate and a decay of 0 or more."
@@ -99,7 +100,7 @@ class Optimum(SelectionRule):
     weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
-        if self.weight_decay <= 0:
+        if not 0 < self.weight_decay < math.inf:
             raise InputError(
                 f"optimum has weight decay {self.weight_decay}: give a positive one, without it no optimum exists."
             )
@@ -217,8 +218,17 @@ class MinNorm(SelectionRule):
         offset, index, pairs = (query - key).unique(return_inverse=True, return_counts=True)
         mean = torch.zeros(len(offset), dtype=torch.float64).index_add_(0, index, wanted) / pairs
         weight = pairs.double().sqrt()
-        inverse, note = self._pseudo_inverse(weight[:, None] * family.design(offset, torch.zeros_like(offset)))
-        return Selection(torch.minimum(inverse @ (weight * mean), family.upper_bounds()), note)
+        design, upper = weight[:, None] * family.design(offset, torch.zeros_like(offset)), family.upper_bounds()
+        weights, free = torch.zeros_like(upper), torch.ones_like(upper, dtype=torch.bool)
+        while True:
+            inverse, note = self._pseudo_inverse(design[:, free])
+            weights[free] = inverse @ (weight * mean)
+            crossed = weights > upper
+            if not crossed.any():
+                return Selection(weights, note)
+            # Weights that would cross their bound of 0 are held there and the others fitted anew.
+            free &= ~crossed
+            weights[crossed] = 0.0
 
     def _pseudo_inverse(self, matrix: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "column row"], str]:
         left, singular, right = torch.linalg.svd(matrix, full_matrices=False)
