@@ -7,7 +7,7 @@ value stands for the first field.
 import dataclasses
 import typing
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from poskernel.errors import InputError, lookup
 
@@ -22,7 +22,7 @@ def parse_specification(registry: Mapping[str, Item], text: str, kind: str) -> I
     item = lookup(registry, name, kind)
     if not colon:
         return item
-    fields = {field.name: field for field in dataclasses.fields(item) if field.init}  # type: ignore[arg-type]
+    fields = {field.name: field for field in fields_of(item) if field.init}
     if not fields:
         raise InputError(f"{kind} '{name}' takes no parameters, got '{assignments}': write '{name}' alone.")
     changes: dict[str, object] = {}
@@ -53,7 +53,12 @@ def convert(text: str, wanted: type, what: str) -> object:
         raise InputError(f"{what} is '{text}', which is not {wanted.__name__}: give one.") from None
 
 
+def fields_of(item: object) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a dataclass instance; none for an object of a plain class."""
+    return dataclasses.fields(item) if dataclasses.is_dataclass(item) else ()
+
+
 def describe(item: object, name: str) -> str:
     """The canonical text of a value: its name and every field, so that effective parameters are echoed."""
-    fields = [(field.name, getattr(item, field.name)) for field in dataclasses.fields(item)]  # type: ignore[arg-type]
+    fields = [(field.name, getattr(item, field.name)) for field in fields_of(item)]
     return name if not fields else f"{name}:" + ",".join(f"{key}={value}" for key, value in fields)

@@ -29,9 +29,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
             os.fsync(stream.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:  # an interrupt, too, leaves no temporary file behind
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise RunError(
             f"cannot write {path}: {error.strerror or error}; free space or choose another folder."
         ) from None

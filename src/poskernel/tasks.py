@@ -78,6 +78,8 @@ class Task(ABC):
             raise InputError(
                 f"task '{self.name}' gave {tuple(key.shape)} target keys for {length} rows: give one a row."
             )
+        if key.dtype not in (torch.int64, torch.int32):
+            raise InputError(f"task '{self.name}' gave target keys of {key.dtype}: give whole numbers (torch.int64).")
         late = key > query
         if late.any():
             row = int(query[late][0])
