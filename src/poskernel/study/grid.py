@@ -1,0 +1,260 @@
+"""What a study measures: frozen cells with digest ids, and named products of axes.
+
+A cell is one configuration; seeds and lengths are apart from it. Its id is a digest of what it sets, numbers as floats
+and fields at their default left out: so it is the same in every process and for `rope` and `rope:base=10000`, and a
+field that a later version adds leaves old ids alone. (A default, once released, must therefore never change.)
+"""
+
+import dataclasses
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+import torch
+
+from poskernel.encodings import ENCODINGS, Encoding
+from poskernel.errors import InputError
+from poskernel.models.training import Recipe
+from poskernel.models.transformer import Architecture
+from poskernel.realizability import parse_rule
+from poskernel.tasks import STUDY_TASKS, ContentTask, Task
+
+TIERS: dict[int, tuple[int, int]] = {1: (1, 1), 2: (2, 4), 3: (4, 4)}
+"""Layers and heads of the study's architectures."""
+DIGEST_LETTERS = 16
+FIVE_ENCODINGS = tuple(ENCODINGS[name] for name in ("nope", "learned", "sinusoidal", "rope", "alibi"))
+STUDY_LENGTHS = (30, 40, 50, 60, 80)
+
+
+def canonical(value: object, defaults: bool) -> Any:
+    """A configuration as plain JSON values; `defaults` keeps fields that stand at their default.
+
+    Encodings and tasks carry their name. Raises InputError for a value that has no canonical form.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        name = getattr(value, "name", None)
+        kept = {} if name is None else {"name": str(name)}
+        for item in dataclasses.fields(value):
+            held = getattr(value, item.name)
+            if item.init and (defaults or held != default_of(item)):
+                kept[item.name] = canonical(held, defaults)
+        return kept
+    if isinstance(value, Enum):
+        return canonical(value.value, defaults)
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, tuple | list):
+        return [canonical(item, defaults) for item in value]
+    raise InputError(
+        f"a configuration holds {value!r}, which has no canonical form: use numbers, texts or dataclasses."
+    )
+
+
+def default_of(item: "dataclasses.Field[Any]") -> object:
+    """Default of a dataclass field; MISSING, which equals nothing, where it has none."""
+    return item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
+
+
+def canonical_json(value: object) -> str:
+    """One text for one JSON value, whatever the order its keys were made in."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise InputError(f"the configuration {value} holds a number that is not finite: give finite numbers.") from None
+
+
+@dataclass(frozen=True)
+class Cell(ABC):
+    """One configuration."""
+
+    kind: ClassVar[str]
+    encoding: Encoding
+    task: Task
+
+    @property
+    @abstractmethod
+    def train_length(self) -> int:
+        """Length it is trained or fitted at."""
+
+    @property
+    def tier(self) -> int | None:
+        """The study's name for its architecture; None where it has none."""
+        return None
+
+    @property
+    def selection_rule(self) -> str | None:
+        """Selection rule of a prediction."""
+        return None
+
+    @property
+    def label(self) -> str:
+        """The shortest specification of its encoding: the name and what departs from the defaults."""
+        given = canonical(self.encoding, defaults=False)
+        changes = [f"{key}={getattr(self.encoding, key)}" for key in given if key != "name"]
+        return self.encoding.name + (":" + ",".join(changes) if changes else "")
+
+    @property
+    def id(self) -> str:
+        """Digest of what it sets."""
+        text = canonical_json({"kind": self.kind, **canonical(self, defaults=False)})
+        return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
+
+    @property
+    def config(self) -> str:
+        """Canonical JSON with every effective parameter, defaults included."""
+        return canonical_json({"kind": self.kind, **canonical(self, defaults=True)})
+
+    def check_lengths(self, lengths: Iterable[int]) -> None:
+        """InputError where the task scores nothing at one of these lengths."""
+        for length in lengths:
+            if isinstance(self.task, ContentTask):
+                if length <= self.train_length:
+                    raise InputError(
+                        f"length {length} is not beyond the training length {self.train_length}: give a longer one."
+                    )
+            else:
+                self.task.new_targets(self.train_length, length)
+
+
+@dataclass(frozen=True)
+class TrainingCell(Cell):
+    """An encoding and a task on an architecture, trained by a recipe."""
+
+    kind = "training"
+    architecture: Architecture = field(default_factory=Architecture)
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self.encoding.module(self.architecture.shape)
+        if not isinstance(self.task, ContentTask) and not len(self.task.targets(self.train_length).query):
+            raise InputError(
+                f"task '{self.task.name}' has no query row at training length {self.train_length}: give a longer one."
+            )
+
+    @property
+    def train_length(self) -> int:
+        """Longest training sequence."""
+        return self.architecture.train_length
+
+    @property
+    def tier(self) -> int | None:
+        """Tier of this depth and number of heads."""
+        depth = (self.architecture.layers, self.architecture.heads)
+        return next((tier for tier, of_tier in TIERS.items() if of_tier == depth), None)
+
+
+@dataclass(frozen=True)
+class PredictionCell(Cell):
+    """An encoding and a task whose kernel is selected at a training length, without training."""
+
+    kind = "prediction"
+    fitted_length: int = 20
+    rule: str = "adam"
+
+    def __post_init__(self) -> None:
+        parse_rule(self.rule)
+
+    @property
+    def train_length(self) -> int:
+        """Length the kernel is selected at."""
+        return self.fitted_length
+
+    @property
+    def selection_rule(self) -> str | None:
+        """How the kernel is selected."""
+        return self.rule
+
+
+@dataclass(frozen=True)
+class Axes:
+    """A product: every encoding x task, trained at every tier and seed, predicted by every rule, at every length."""
+
+    encodings: tuple[Encoding, ...]
+    tasks: tuple[Task, ...]
+    tiers: tuple[int, ...]
+    """Tiers to train; none leaves the predictions alone."""
+    seeds: tuple[int, ...]
+    lengths: tuple[int, ...]
+    train_length: int = 20
+    rules: tuple[str, ...] = ("adam",)
+    """Selection rules to predict by; existence is asked beside the first."""
+    existence: bool = True
+    width: int = 64
+    vocabulary: int = 12
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        unknown = [tier for tier in self.tiers if tier not in TIERS]
+        if unknown:
+            raise InputError(f"tier {unknown[0]} does not exist: choose from {', '.join(map(str, TIERS))}.")
+        if not self.lengths:
+            raise InputError("a study without lengths measures nothing: give at least one beyond the training length.")
+
+    def training_cells(self) -> list[TrainingCell]:
+        """Every encoding x task, tier by tier."""
+        return [
+            TrainingCell(encoding, task, self.architecture(tier), self.recipe)
+            for tier in self.tiers
+            for encoding in self.encodings
+            for task in self.tasks
+        ]
+
+    def prediction_cells(self) -> list[PredictionCell]:
+        """Every encoding x task, rule by rule."""
+        return [
+            PredictionCell(encoding, task, self.train_length, rule)
+            for rule in self.rules
+            for encoding in self.encodings
+            for task in self.tasks
+        ]
+
+    def architecture(self, tier: int) -> Architecture:
+        """Architecture of a tier."""
+        layers, heads = TIERS[tier]
+        return Architecture(self.width, layers, heads, vocabulary=self.vocabulary, train_length=self.train_length)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question and the products of axes that answer it."""
+
+    name: str
+    question: str
+    axes: tuple[Axes, ...]
+
+    def only(self, tiers: Iterable[int]) -> "Study":
+        """The same study with some of its tiers; InputError for one it lacks."""
+        wanted, held = list(tiers), {tier for axes in self.axes for tier in axes.tiers}
+        for tier in wanted:
+            if tier not in held:
+                raise InputError(
+                    f"study '{self.name}' has no tier {tier}: choose from {', '.join(map(str, sorted(held)))}."
+                )
+        kept = (
+            dataclasses.replace(axes, tiers=tuple(tier for tier in axes.tiers if tier in wanted)) for axes in self.axes
+        )
+        return dataclasses.replace(self, axes=tuple(kept))
+
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        Study(
+            "quick",
+            "Does alpha, computed before training, tell which one-layer transformers generalize in length?",
+            (Axes(FIVE_ENCODINGS, STUDY_TASKS, tiers=(1,), seeds=(0,), lengths=STUDY_LENGTHS),),
+        ),
+        Study(
+            "paper",
+            "Does alpha tell it for three depths and five seeds?",
+            (Axes(FIVE_ENCODINGS, STUDY_TASKS, tiers=(1, 2, 3), seeds=(0, 1, 2, 3, 4), lengths=STUDY_LENGTHS),),
+        ),
+    )
+}

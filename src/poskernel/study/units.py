@@ -1,0 +1,279 @@
+"""Work units: the smallest pieces a study is run in. A unit gives all its measurements at once, or none."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import torch
+
+from poskernel.errors import InputError
+from poskernel.models.training import TrainedModel, evaluate, load_checkpoint, save_checkpoint, train
+from poskernel.realizability import predict
+from poskernel.study.grid import Cell, PredictionCell, Study, TrainingCell
+
+NO_SEED = -1
+"""Seed of measurements without randomness: predictions. Tables show it as missing."""
+LEARNABLE = 0.8
+"""A model whose in-distribution accuracy is not above this has not learned its task (the paper's learnable subset)."""
+EXISTENCE_VALUE = {"yes": 1.0, "no": 0.0, "conflict": 0.0}
+"""What `exists` is as a number; other answers have no value. The reason keeps the word."""
+
+
+class Status(StrEnum):
+    """How a measurement ended. A failure is a status, never a number."""
+
+    DONE = "done"
+    UNLEARNED = "unlearned"
+    """The model did not learn its task in distribution; the value is kept."""
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+
+
+class Metric(StrEnum):
+    """What is measured; each a share between 0 and 1."""
+
+    TRAIN_ACCURACY = "train_accuracy"
+    """Token accuracy on all query rows at the training length."""
+    LENGTH_GENERALIZATION = "length_generalization"
+    """Token accuracy on the query rows from the training length on."""
+    ALPHA = "alpha"
+    """Share of those rows whose strict argmax under the selected kernel is the target."""
+    EXISTS = "exists"
+    """1 where some kernel of the family solves the training length and this length, else 0."""
+
+
+Key = tuple[str, str, int, int]
+"""Cell id, metric, length, seed: what a measurement is known by."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row of the store."""
+
+    cell: str
+    metric: str
+    length: int
+    seed: int
+    value: float | None
+    status: Status
+    reason: str = ""
+    transient: bool = False
+    """Whether a failure came from outside (a killed worker, no memory, no time): running again may mend it."""
+
+    @property
+    def key(self) -> Key:
+        """What it is known by."""
+        return (self.cell, self.metric, self.length, self.seed)
+
+
+@dataclass(frozen=True)
+class Unit(ABC):
+    """A cell's measurements that are made together."""
+
+    cell: Cell
+    lengths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.cell.check_lengths(self.lengths)
+
+    @property
+    @abstractmethod
+    def measures(self) -> tuple[tuple[Metric, int], ...]:
+        """Metric and length of each measurement."""
+
+    @property
+    def run_seed(self) -> int:
+        """Seed of its measurements."""
+        return NO_SEED
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """What it measures."""
+        return tuple((self.cell.id, metric, length, self.run_seed) for metric, length in self.measures)
+
+    @property
+    @abstractmethod
+    def cost(self) -> float:
+        """Rough work, relative to training one tier-1 model: for the time left."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What a reader calls it."""
+
+    @abstractmethod
+    def measure(self, weights: Path | None) -> list[Measurement]:
+        """Do the work; exceptions become failures in `run`."""
+
+    def run(self, weights: Path | None = None) -> list[Measurement]:
+        """All measurements, on one thread so that numbers do not depend on the machine's cores; failures as statuses.
+
+        `weights` is a folder for trained weights: kept there, and used again where they are there already.
+        """
+        try:
+            with one_thread():
+                return self.measure(weights)
+        except Exception as error:
+            memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
+            reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+            return self.failures(reason, transient=memory)
+
+    def failures(self, reason: str, transient: bool, status: Status = Status.FAILED) -> list[Measurement]:
+        """Every measurement, failed for one reason."""
+        return [Measurement(*key, value=None, status=status, reason=reason, transient=transient) for key in self.keys]
+
+    def weights_file(self, folder: Path) -> Path | None:
+        """Where its trained weights are kept; None where it trains nothing."""
+        return None
+
+
+@dataclass(frozen=True)
+class TrainingUnit(Unit):
+    """Train one model and evaluate it at every length."""
+
+    cell: TrainingCell
+    seed: int = 0
+
+    @property
+    def measures(self) -> tuple[tuple[Metric, int], ...]:
+        """Accuracy in distribution, then length generalization."""
+        beyond = [(Metric.LENGTH_GENERALIZATION, length) for length in self.lengths]
+        return ((Metric.TRAIN_ACCURACY, self.cell.train_length), *beyond)
+
+    @property
+    def run_seed(self) -> int:
+        """Seed of init, data and evaluation."""
+        return self.seed
+
+    @property
+    def cost(self) -> float:
+        """Proportional to tokens and weights."""
+        shape, recipe = self.cell.architecture, self.cell.recipe
+        return (
+            shape.layers * (shape.width / 64) ** 2 * shape.train_length / 20 * recipe.steps / 2000 * recipe.batch / 64
+        )
+
+    @property
+    def description(self) -> str:
+        """Encoding, task, tier and seed."""
+        shape = self.cell.architecture
+        depth = f"tier {self.cell.tier}" if self.cell.tier else f"{shape.layers} layers, {shape.heads} heads"
+        return f"train {self.cell.encoding.name} {self.cell.task.name}, {depth}, seed {self.seed}"
+
+    def weights_file(self, folder: Path) -> Path | None:
+        """One safetensors file a cell and seed."""
+        return folder / f"{self.cell.id}-{self.seed}.safetensors"
+
+    def measure(self, weights: Path | None) -> list[Measurement]:
+        """Train, unless the weights are there, and evaluate."""
+        cell, trained = self.cell, self.trained(weights)
+        if trained.train_accuracy is None:
+            return self.failures(f"training broke off: {trained.failure}", transient=False)
+        learned = trained.train_accuracy > LEARNABLE
+        status = Status.DONE if learned else Status.UNLEARNED
+        reason = "" if learned else f"in-distribution accuracy {trained.train_accuracy:.3f} is not above {LEARNABLE}"
+        values = [trained.train_accuracy]
+        for length in self.lengths:
+            values.append(evaluate(trained.model, cell.task, length, cell.recipe.evaluation_sequences, self.seed))
+        return [
+            Measurement(*key, value=value, status=status, reason=reason)
+            for key, value in zip(self.keys, values, strict=True)
+        ]
+
+    def trained(self, weights: Path | None) -> TrainedModel:
+        """The trained model: from its weights if they are there, else trained now and kept where they belong."""
+        file = None if weights is None else self.weights_file(weights)
+        if file is not None and file.exists():
+            return load_checkpoint(file)
+        cell = self.cell
+        trained = train(cell.architecture, cell.encoding, cell.task, cell.recipe, self.seed)
+        if file is not None:
+            save_checkpoint(trained, file)
+        return trained
+
+
+@dataclass(frozen=True)
+class PredictionUnit(Unit):
+    """Alpha of the selected kernel, and whether another would do, at every length."""
+
+    cell: PredictionCell
+    existence: bool = True
+    existence_seconds: float = 60.0
+
+    @property
+    def measures(self) -> tuple[tuple[Metric, int], ...]:
+        """Alpha, then existence if asked."""
+        metrics = (Metric.ALPHA, Metric.EXISTS) if self.existence else (Metric.ALPHA,)
+        return tuple((metric, length) for metric in metrics for length in self.lengths)
+
+    @property
+    def cost(self) -> float:
+        """About a second."""
+        return 0.1
+
+    @property
+    def description(self) -> str:
+        """Encoding, task and rule."""
+        return f"predict {self.cell.encoding.name} {self.cell.task.name}, rule {self.cell.rule}"
+
+    def measure(self, weights: Path | None) -> list[Measurement]:
+        """Select, transfer, score."""
+        cell = self.cell
+        prediction = predict(
+            cell.encoding,
+            cell.task,
+            cell.train_length,
+            self.lengths,
+            rule=cell.rule,
+            existence=self.existence,
+            existence_seconds=self.existence_seconds,
+            horizon=max(self.lengths),  # the reach beyond them is not asked for here
+        )
+        rows = {row.length: row for row in prediction.rows}
+        return [
+            alpha_measurement(key, rows[length].alpha, rows[length].reason)
+            if metric is Metric.ALPHA
+            else exists_measurement(key, rows[length].exists)
+            for (metric, length), key in zip(self.measures, self.keys, strict=True)
+        ]
+
+
+def alpha_measurement(key: Key, alpha: float | None, reason: str) -> Measurement:
+    """An alpha; where it is undefined it has no value and the reason says why."""
+    return Measurement(*key, value=alpha, status=Status.DONE, reason=reason)
+
+
+def exists_measurement(key: Key, answer: str | None) -> Measurement:
+    """An answer about existence: undecided is a timeout that may be asked again."""
+    undecided = answer == "undecided"
+    status = Status.TIMEOUT if undecided else Status.DONE
+    word = "not asked" if answer is None else answer
+    return Measurement(*key, value=EXISTENCE_VALUE.get(word), status=status, reason=word, transient=undecided)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread inside; as it was after."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def units_of(study: Study) -> list[Unit]:
+    """Every unit of a study once: predictions first, then all models of the first seed, of the second, and so on."""
+    units: dict[Unit, None] = {}
+    for axes in study.axes:
+        for cell in axes.prediction_cells():
+            asked = axes.existence and cell.rule == axes.rules[0]
+            units[PredictionUnit(cell, axes.lengths, existence=asked)] = None
+    for axes in study.axes:
+        cells: Sequence[TrainingCell] = axes.training_cells()
+        for seed in axes.seeds:
+            units |= {TrainingUnit(cell, axes.lengths, seed=seed): None for cell in cells}
+    return list(units)

@@ -1,0 +1,127 @@
+"""Local worker processes behind `submit`: one pool a worker, so that a death costs the unit it was working on alone.
+
+Workers run torch on one thread, leave Ctrl-C to the parent, and end themselves when the parent is gone.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any, ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass
+class Slot:
+    """One worker process and what it is working on."""
+
+    pool: ProcessPoolExecutor
+    process: BaseProcess | None = None
+    pending: "Future[Any] | None" = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has work that is not done."""
+        return self.pending is not None and not self.pending.done()
+
+
+class WorkerPool(Executor):
+    """An executor of `workers` processes, each replaced when it dies.
+
+    The future of work whose process died raises BrokenProcessPool; all other work goes on.
+    """
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise ValueError(f"{workers} workers can do nothing: give at least 1.")
+        self._slots = [Slot(new_pool()) for _ in range(workers)]
+
+    def submit(self, function: Callable[Given, Made], /, *args: Given.args, **kwargs: Given.kwargs) -> "Future[Made]":
+        """Start work in a free worker (in the first one, after what it does, if none is free)."""
+        slot = next((slot for slot in self._slots if not slot.busy), self._slots[0])
+        try:
+            future = start(slot, function, *args, **kwargs)
+        except BrokenProcessPool:  # it died since its last work
+            slot.pool.shutdown(wait=False)
+            slot.pool = new_pool()
+            future = start(slot, function, *args, **kwargs)
+        slot.pending = future
+        return future
+
+    def kill(self, future: "Future[Any]") -> None:
+        """End the process that works on this future; the future then raises BrokenProcessPool."""
+        for slot in self._slots:
+            if slot.pending is future and slot.process is not None:
+                slot.process.kill()
+
+    def stop(self) -> None:
+        """End every worker now, whatever it is working on."""
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.kill()
+        self.shutdown()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let workers finish and end them."""
+        for slot in self._slots:
+            slot.pool.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+
+def new_pool() -> ProcessPoolExecutor:
+    """A pool of one process, started afresh: a fork would copy torch's threads in an unknown state."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=prepare_worker)
+
+
+def start(slot: Slot, function: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> "Future[Made]":
+    """Submit to a slot; its first work also starts its process."""
+    before = set(multiprocessing.active_children())
+    with single_thread_environment():
+        future = slot.pool.submit(function, *args, **kwargs)
+    new = set(multiprocessing.active_children()) - before
+    if new:
+        slot.process = new.pop()
+    return future
+
+
+@contextmanager
+def single_thread_environment() -> Iterator[None]:
+    """Processes started inside use one thread in every numerical library; these read it when they load."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def prepare_worker() -> None:
+    """What each worker does first."""
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Wait for the parent's end of a pipe to close, which any death of the parent does; then end this process."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
