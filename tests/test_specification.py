@@ -1,0 +1,76 @@
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poskernel.errors import InputError
+from poskernel.specification import describe, parse_specification
+
+
+@dataclass(frozen=True)
+class Tool:
+    size: int = 3
+    weight: float = 0.5
+    sharp: bool = False
+    label: str = "x"
+
+
+@dataclass(frozen=True)
+class Plain:
+    pass
+
+
+class NoDataclass:
+    pass
+
+
+REGISTRY: dict[str, object] = {"tool": Tool(), "plain": Plain(), "object": NoDataclass()}
+
+
+def parse(text: str) -> object:
+    return parse_specification(REGISTRY, text, "tool")
+
+
+def test_a_name_alone_is_the_registered_value() -> None:
+    assert parse(" tool ") is REGISTRY["tool"]
+
+
+def test_every_kind_of_field_is_overridden() -> None:
+    assert parse("tool:size=1e2,weight=1e-3, sharp=yes ,label=edge") == Tool(100, 1e-3, True, "edge")
+
+
+def test_a_bare_value_stands_for_the_first_field() -> None:
+    assert parse("tool:7") == Tool(size=7)
+    assert parse("tool:7,sharp=true") == Tool(size=7, sharp=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("toool", "unknown tool 'toool': did you mean 'tool'"),
+        ("tool:sized=3", "unknown parameter of tool 'tool' 'sized': did you mean 'size'"),
+        ("tool:size=1.5", "'1.5', which is not int"),
+        ("tool:size=nan", "'nan', which is not int"),
+        ("tool:size=inf", "'inf', which is not int"),
+        ("tool:weight=heavy", "'heavy', which is not float"),
+        ("tool:sharp=maybe", "'maybe', which is not bool"),
+        ("tool:size=1,size=2", "'size' of tool 'tool' is given twice"),
+        ("tool:", "'', which is not int"),
+        ("plain:size=1", "'plain' takes no parameters, got 'size=1'"),
+        ("object:size=1", "'object' takes no parameters"),
+    ],
+)
+def test_what_cannot_be_read_is_named(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        parse(text)
+
+
+@given(st.builds(Tool, st.integers(-(10**12), 10**12), st.floats(allow_nan=False), st.booleans(), st.just("word")))
+def test_the_canonical_text_reads_back(tool: Tool) -> None:
+    assert parse(describe(tool, "tool")) == tool
+
+
+def test_what_has_no_fields_is_its_name() -> None:
+    assert describe(Plain(), "plain") == "plain"
+    assert describe(NoDataclass(), "object") == "object"

@@ -1,0 +1,78 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from poskernel.errors import RunError
+from poskernel.storage import cache_folder, write_whole
+
+
+def test_the_variable_chooses_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POSKERNEL_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("POSKERNEL_CACHE")
+    assert cache_folder().name == "poskernel"
+
+
+def test_writes_text_and_bytes_and_makes_folders(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    write_whole(path, "grün\n")
+    assert path.read_bytes() == "grün\n".encode()
+    write_whole(path, b"\x00\x01")
+    assert path.read_bytes() == b"\x00\x01"
+    assert [each.name for each in path.parent.iterdir()] == ["file"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table.csv"
+    write_whole(path, "old")
+
+    def fail(descriptor: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises((RunError, KeyboardInterrupt)) as caught:
+        write_whole(path, "new")
+    if isinstance(error, OSError):
+        assert str(path) in str(caught.value)
+        assert "No space left on device; free space" in str(caught.value)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(RunError, match="cannot write .*file/inner"):
+        write_whole(tmp_path / "file" / "inner", "x")
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    size = 1 << 20
+    script = textwrap.dedent(f"""
+        from pathlib import Path
+        from poskernel.storage import write_whole
+        print("ready", flush=True)
+        while True:
+            for letter in b"ab":
+                write_whole(Path({str(path)!r}), bytes([letter]) * {size})
+    """)
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            while not path.exists():
+                pass
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        content = path.read_bytes()
+        assert len(content) == size
+        assert len(set(content)) == 1
