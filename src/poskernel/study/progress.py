@@ -2,10 +2,11 @@
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import TextIO
 
 PLAIN_SECONDS = 10.0
 """Least time between two plain lines."""
@@ -35,36 +36,31 @@ class Standing:
         return f"{self.finished} of {self.units} units{failed}{left}"
 
 
-class Progress(Protocol):
+class Progress(ABC):
     """Shows standings; a context manager around the run."""
 
-    def __enter__(self) -> "Progress": ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def show(self, standing: Standing, last: str) -> None:
-        """Show how far the run is after the unit `last` ended."""
-
-
-class Silent:
-    """Shows nothing."""
-
-    def __enter__(self) -> "Silent":
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        return None
+
+    @abstractmethod
+    def show(self, standing: Standing, last: str) -> None:
+        """Show how far the run is after the unit `last` ended."""
+
+
+class Silent(Progress):
+    """Shows nothing."""
 
     def show(self, standing: Standing, last: str) -> None:
         """Nothing."""
 
 
 @dataclass
-class PlainLines(Silent):
+class PlainLines(Progress):
     """A line now and then, and one at the end."""
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
@@ -79,7 +75,7 @@ class PlainLines(Silent):
             print(f"{standing.sentence} (last: {last})", file=self.stream, flush=True)
 
 
-class Bar:
+class Bar(Progress):
     """A rich progress bar."""
 
     def __init__(self) -> None:
@@ -91,7 +87,7 @@ class Bar:
         self._progress = RichProgress(*columns, console=Console(stderr=True))
         self._task = self._progress.add_task("starting workers", total=None)
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> Progress:
         self._progress.start()
         return self
 
