@@ -15,8 +15,8 @@ from torch import Tensor
 
 from poskernel.errors import InputError
 
-ROWS_PER_BLOCK = 512
-"""Query rows evaluated at a time where a kernel has no profile: memory grows with this times the length."""
+ENTRIES_PER_BLOCK = 1 << 21
+"""Logits evaluated at a time where a kernel has no profile: 16 MB in float64, whatever the length."""
 
 
 class PositionalKernel(ABC):
@@ -46,8 +46,9 @@ class PositionalKernel(ABC):
     def row_blocks(self, length: int, first: int = 0) -> Iterator[tuple[Int[Tensor, " row"], Float[Tensor, "row key"]]]:
         """Query rows `first` to length - 1 with their causal logits, a block at a time (keys after a query: -inf)."""
         self.require(length)
-        for start in range(first, length, ROWS_PER_BLOCK):
-            query = torch.arange(start, min(start + ROWS_PER_BLOCK, length))
+        rows = max(1, ENTRIES_PER_BLOCK // length)
+        for start in range(first, length, rows):
+            query = torch.arange(start, min(start + rows, length))
             yield query, mask_future(self.logits(query, torch.arange(int(query[-1]) + 1)), query)
 
     def g(self, length: int) -> Float[Tensor, " offset"]:
@@ -55,6 +56,7 @@ class PositionalKernel(ABC):
 
         The mean of the causal logits along each diagonal, offsets 0 to length - 1.
         """
+        self.require(length)
         exact = self.profile(length)
         if exact is not None:
             return exact
@@ -198,7 +200,7 @@ class CombinedKernel(PositionalKernel):
 
 def constant(value: float) -> StationaryKernel:
     """The kernel that is the same at every pair: attention without position."""
-    return StationaryKernel(lambda offset: torch.full(offset.shape, float(value), dtype=torch.float64))
+    return StationaryKernel(lambda offset: torch.full(offset.shape, float(value), dtype=torch.float64), signed=True)
 
 
 def tabulated(values: Float[Tensor, " offset"]) -> StationaryKernel:
