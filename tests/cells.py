@@ -1,6 +1,6 @@
 """Fitted cells that many tests look at, each fitted once a session."""
 
-from functools import lru_cache
+from functools import cache
 
 from poskernel.encodings import ENCODINGS, parse_encoding
 from poskernel.kernel import PositionalKernel
@@ -12,7 +12,7 @@ from poskernel.threads import one_thread
 LENGTHS = (30, 40, 50, 60, 80)
 
 
-@lru_cache(maxsize=None)
+@cache
 def selections(encoding: str, rule: str = "adam", train_length: int = 20) -> dict[str, Selection]:
     """What a rule picks for every positional task, fitted in one batch."""
     family = parse_encoding(encoding).family(train_length, train_length)
@@ -21,7 +21,7 @@ def selections(encoding: str, rule: str = "adam", train_length: int = 20) -> dic
         return dict(zip(POSITIONAL_TASKS, parse_rule(rule).select(family, targets, train_length), strict=True))
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel(encoding: str, task: str, rule: str = "adam", train_length: int = 20) -> PositionalKernel:
     """The kernel a rule picks for one task (fitted alone, so that slow rules fit no more than is asked)."""
     family = parse_encoding(encoding).family(train_length, train_length)

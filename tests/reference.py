@@ -170,10 +170,10 @@ def exact_lift(train_length: int, length: int, digits: int) -> list[list[mpmath.
 def exact_min_norm_alpha(
     encoding: str, task: str, train_length: int, lengths: Sequence[int], digits: int = 150
 ) -> list[float]:
-    """Alpha at each length of the min-norm rule's kernel in exact arithmetic: a row is right where its margin exceeds 0.
+    """Alpha at each length of the min-norm rule's kernel in exact arithmetic: right is a margin above 0.
 
-    At `digits` digits the features at train_length have full row rank, so the kernel interpolates the training pattern and
-    is written by the Gram matrix of the features, G(d) = sum_k cos(theta_k d), alone: for both encodings.
+    At `digits` digits the features at train_length have full row rank, so the kernel interpolates the training pattern
+    and is written by the Gram matrix of the features, G(d) = sum_k cos(theta_k d), alone: for both encodings.
     """
     length = max(lengths)
     with mpmath.workdps(digits):

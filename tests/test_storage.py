@@ -50,7 +50,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(RunError, match="cannot write .*file/inner"):
+    with pytest.raises(RunError, match=r"cannot write .*file/inner"):
         write_whole(tmp_path / "file" / "inner", "x")
 
 
