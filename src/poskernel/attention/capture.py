@@ -103,12 +103,16 @@ class AttentionSource(ABC):
 
     name: str
     layers: int
+    heads: int
+    """Query heads of every layer."""
     vocabulary: int
     position_limit: int | None
     dtype: torch.dtype
 
     @abstractmethod
-    def forward(self, tokens: Int[Tensor, "batch position"], consume: Consumer | None) -> Float[Tensor, "batch position width"]:
+    def forward(
+        self, tokens: Int[Tensor, "batch position"], consume: Consumer | None
+    ) -> Float[Tensor, "batch position width"]:
         """Run the model on tokens and return its last hidden states; each layer's capture goes to `consume`.
 
         With None the model runs exactly as it does without us.
@@ -183,7 +187,9 @@ def self_test(source: AttentionSource, seed: int = 0) -> SelfTest:
 def pattern_error(source: AttentionSource, capture: LayerCapture, own: Float[Tensor, "batch head query key"]) -> float:
     """Largest difference between rebuilt and own attention weights of a layer; InputError above the tolerance."""
     if own.shape[1] != capture.heads:
-        raise refusal(source, capture.layer, f"reports {own.shape[1]} heads of attention, not the {capture.heads} captured")
+        raise refusal(
+            source, capture.layer, f"reports {own.shape[1]} heads of attention, not the {capture.heads} captured"
+        )
     worst = max(float((capture.pattern(head) - own[:, head]).abs().max()) for head in range(capture.heads))
     if not worst <= PATTERN_TOLERANCE:
         raise refusal(source, capture.layer, f"has attention weights that differ by {worst:.1e} from those rebuilt")
@@ -200,7 +206,10 @@ def same_direction(source: AttentionSource, captures: Sequence[LayerCapture]) ->
 
 
 def check_causal(
-    source: AttentionSource, tokens: Int[Tensor, "batch position"], plain: Float[Tensor, "batch position width"], scale: float
+    source: AttentionSource,
+    tokens: Int[Tensor, "batch position"],
+    plain: Float[Tensor, "batch position width"],
+    scale: float,
 ) -> None:
     """InputError unless a changed last token leaves every earlier output alone."""
     changed = tokens.clone()

@@ -12,6 +12,7 @@ Over several batches all pairs come without a loop: sum over x != y of F_xy = F(
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,7 +22,14 @@ from torch import Tensor
 
 from poskernel.attention.capture import LayerCapture
 from poskernel.errors import InputError, RunError
-from poskernel.attention.pairs import MINIMUM_SEQUENCES, PairMoments, pair_ratio, pair_root, pair_to_single_ratio, plug_in_ratio
+from poskernel.attention.pairs import (
+    MINIMUM_SEQUENCES,
+    PairMoments,
+    pair_ratio,
+    pair_root,
+    pair_to_single_ratio,
+    plug_in_ratio,
+)
 from poskernel.kernel import PositionalKernel, tabulated
 from poskernel.statistics import Estimate
 
@@ -129,23 +137,29 @@ class HeadBatch:
         )
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class GramSum:
     """Sum over sequences of one head's row-centred logits, its causal tiles in a row; joins pairs across batches."""
 
-    tiles: list[Float[Tensor, "row key"]]
+    values: Float[Tensor, " pair"]
 
-    def add(self, index: int, tile: Float[Tensor, "batch row key"]) -> None:
-        """Add a batch's tile."""
-        total = tile.sum(0)
-        if index == len(self.tiles):
-            self.tiles.append(total)
-        else:
-            self.tiles[index] += total
+    @staticmethod
+    def size(length: int) -> int:
+        """Entries that hold every tile of `length` rows."""
+        return sum(
+            (min(start + ROWS_PER_TILE, length) - start) * min(start + ROWS_PER_TILE, length)
+            for start in range(0, length, ROWS_PER_TILE)
+        )
+
+    def add(self, place: int, tile: Float[Tensor, "batch row key"]) -> int:
+        """Add a batch's tile at `place`; returns where the next one goes."""
+        total = tile.sum(0).flatten()
+        self.values[place : place + total.numel()] += total
+        return place + total.numel()
 
     def square(self) -> float:
         """Sum of squares over all pairs."""
-        return sum(float((tile.double() ** 2).sum()) for tile in self.tiles)
+        return sum(float((part.double() ** 2).sum()) for part in self.values.split(65536))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +189,9 @@ class HeadView:
         return (offset < 0) | (offset >= self.grid.window)
 
 
-def measure_head(view: HeadView, gram: GramSum | None = None, weigh: bool = True) -> tuple[HeadBatch, Float[Tensor, "mass batch"]]:
+def measure_head(
+    view: HeadView, gram: GramSum | None = None, weigh: bool = True
+) -> tuple[HeadBatch, Float[Tensor, "mass batch"]]:
     """Moments of one head, tile by tile; with `weigh` also its attention on position 0 and on all dropped positions."""
     grid, capture = view.grid, view.capture
     query, key = view.vectors()
@@ -187,7 +203,8 @@ def measure_head(view: HeadView, gram: GramSum | None = None, weigh: bool = True
     if capture.bilinear:
         profile = diagonal_means(query, key, grid)
         row_mean = key_sums(query, key, grid) / grid.row_counts
-    for index, start in enumerate(range(0, grid.length, ROWS_PER_TILE)):
+    place = 0
+    for start in range(0, grid.length, ROWS_PER_TILE):
         stop = min(start + ROWS_PER_TILE, grid.length)
         first = max(0, start - grid.window + 1)
         hidden = view.hidden(start, stop, first)
@@ -197,7 +214,9 @@ def measure_head(view: HeadView, gram: GramSum | None = None, weigh: bool = True
         else:
             tile = capture.logits(view.head, view.positions(start, stop), view.positions(first, stop))
             add_diagonals(profile, tile.masked_fill(hidden, 0), start - first)
-            row_mean[:, start:stop] = tile.masked_fill(hidden, 0).sum(-1, dtype=torch.float64) / grid.row_counts[start:stop]
+            row_mean[:, start:stop] = (
+                tile.masked_fill(hidden, 0).sum(-1, dtype=torch.float64) / grid.row_counts[start:stop]
+            )
             tile = tile - row_mean[:, start:stop, None].to(tile)
         if weigh:
             masses += attention_masses(view, tile.masked_fill(hidden, float("-inf")), row_mean[:, start:stop], start)
@@ -205,7 +224,7 @@ def measure_head(view: HeadView, gram: GramSum | None = None, weigh: bool = True
         flat = tile.flatten(1)
         row_variance += flat @ flat.T
         if gram is not None:
-            gram.add(index, tile)
+            place = gram.add(place, tile)
     if not capture.bilinear:
         profile = profile / grid.offset_counts
     return HeadBatch(grid, profile, row_mean, row_variance), masses / grid.length
@@ -270,24 +289,26 @@ class HeadEstimate:
 
 
 class HeadSums:
-    """Running sums of one head over batches of sequences."""
+    """Running sums of one head over batches of sequences, in storage made before the first forward pass.
 
-    def __init__(self, grid: PairGrid, keep_gram: bool) -> None:
-        self.grid = grid
-        self.moments = PairMoments(len(FORMS))
-        self.null = PairMoments(len(FORMS))
-        self.profile = torch.zeros(grid.window, dtype=torch.float64)
-        self.profile_square = torch.zeros(grid.window, dtype=torch.float64)
-        self.row_mean = torch.zeros(grid.length, dtype=torch.float64)
+    Anything small that is allocated during the pass and kept would split the heap where the model's activations come and
+    go, and the process would grow by gigabytes.
+    """
+
+    def __init__(self, rows: Float[Tensor, "statistic row"], gram: Float[Tensor, " pair"] | None) -> None:
+        self.profile, self.profile_square, self.row_mean = rows
+        self.gram = None if gram is None else GramSum(gram)
+        self.moments, self.null = PairMoments(len(FORMS)), PairMoments(len(FORMS))
         self.masses = torch.zeros(2, dtype=torch.float64)
-        self.gram = GramSum([]) if keep_gram else None
         self.batches = 0
+        self.grid = PairGrid(0, 0)
 
     def add(self, head: HeadBatch, masses: Float[Tensor, "mass batch"]) -> None:
         """Add a batch."""
+        self.grid = head.grid
         self.moments.add(head.forms())
-        self.profile += head.profile.sum(0)
-        self.profile_square += (head.profile**2).sum(0)
+        self.profile[: head.grid.window] += head.profile.sum(0)
+        self.profile_square[: head.grid.window] += (head.profile**2).sum(0)
         self.row_mean += head.row_mean.sum(0)
         self.masses += masses.sum(1)
         self.batches += 1
@@ -298,15 +319,16 @@ class HeadSums:
             self.moments.join(self.moments.crossed + self.moments.diagonal)
         elif self.gram is not None:
             square = torch.tensor([[self.gram.square()]], dtype=torch.float64)
-            total = HeadBatch(self.grid, self.profile[None], self.row_mean[None], square).forms()
+            total = HeadBatch(self.grid, self.profile[None, : self.grid.window], self.row_mean[None], square).forms()
             self.moments.join(total[:, 0, 0])
         return self.moments
 
     def estimate(self, layer: int, head: int) -> HeadEstimate:
         """Everything that is reported of the head."""
         moments, n = self.joined(), self.moments.sequences
-        g = self.profile / n
-        spread = (self.profile_square / n - g**2).clamp(min=0) * n / (n - 1)
+        window = self.grid.window
+        g = self.profile[:window] / n
+        spread = (self.profile_square[:window] / n - g**2).clamp(min=0) * n / (n - 1)
         null = pair_ratio(self.null, ROW_EXPLAINED, ROW_VARIANCE) if self.null.sequences else None
         return HeadEstimate(
             layer=layer,
@@ -329,60 +351,62 @@ class HeadSums:
 class KernelEstimator:
     """Consumes captures, layer by layer and batch by batch, and gives every head's estimate.
 
-    `sequences` is the number that will come in all; `layers` the ones to measure (None: all); `dropped` positions are left out
-    as queries and as keys; `null` also measures the shared permutation of positions drawn from `seed`.
+    `heads` is the number of heads of each layer to measure; `sequences` how many will come in all, `batch` at most at a
+    time; `dropped` positions are left out as queries and as keys; `null` also measures the shared permutation of
+    positions drawn from `seed`.
     """
 
     def __init__(
         self,
+        heads: Mapping[int, int],
         length: int,
         sequences: int,
         batch: int,
-        layers: frozenset[int] | None = None,
         dropped: int = 16,
         null: bool = True,
         seed: int = 0,
-        heads_hint: int = 1,
     ) -> None:
         if sequences < MINIMUM_SEQUENCES:
             raise InputError(f"{sequences} sequences give no interval: measure at least {MINIMUM_SEQUENCES}.")
-        if length - dropped < 2:
-            raise InputError(f"dropping {dropped} positions of {length} leaves no pairs: drop fewer or take longer sequences.")
-        self.length, self.dropped, self.layers = length, dropped, layers
-        triangle = (length - dropped) * (length - dropped + ROWS_PER_TILE) * 2
-        self.keep_gram = sequences > batch and heads_hint * triangle <= GRAM_BYTES
+        if not 0 <= dropped <= length - 2:
+            raise InputError(
+                f"dropping {dropped} positions of {length} leaves no pairs: drop fewer or take longer sequences."
+            )
+        self.length, self.dropped = length, dropped
+        kept, names = length - dropped, [(layer, head) for layer in heads for head in range(heads[layer])]
+        rows = torch.zeros(len(names), 3, kept, dtype=torch.float64)
+        size = GramSum.size(kept)
+        grams: Sequence[Tensor | None] = [None] * len(names)
+        if sequences > batch and 4 * size * len(names) <= GRAM_BYTES:
+            grams = list(torch.zeros(len(names), size))
+        self.sums = {name: HeadSums(rows[i], grams[i]) for i, name in enumerate(names)}
         generator = torch.Generator().manual_seed(seed)
-        self.order = torch.randperm(length - dropped, generator=generator) if null else None
-        self.sums: dict[tuple[int, int], HeadSums] = {}
-        workers = torch.get_num_threads()
+        self.order = torch.randperm(kept, generator=generator) if null else None
         # Heads in parallel, one torch thread each: their tiles are too small to be worth splitting.
-        self.pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        self.pool = ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
 
     def consume(self, capture: LayerCapture) -> None:
-        """Add one layer's queries and keys for one batch of sequences."""
-        if self.layers is not None and capture.layer not in self.layers:
+        """Add one layer's queries and keys for one batch of sequences; layers not asked for are passed over."""
+        if (capture.layer, 0) not in self.sums:
             return
         if not capture.causal:
             raise InputError(
-                f"layer {capture.layer} attends in both directions: kernels of signed offsets are not measured yet, only decoders are."
+                f"layer {capture.layer} attends in both directions, and kernels of signed offsets are not measured yet: give a decoder."
             )
         if capture.mask is not None:
             raise InputError(
-                f"layer {capture.layer} attends through a mask that is neither causal nor a sliding window: it has no single kernel of the offset."
+                f"layer {capture.layer} has a mask that is neither causal nor a sliding window, so no one kernel of the offset: "
+                "leave it out with --layers."
             )
-        grid = PairGrid.of(self.length, self.dropped, capture.window)
-        for head in range(capture.heads):
-            self.sums.setdefault((capture.layer, head), HeadSums(grid, self.keep_gram))
         list(self.pool.map(lambda head: self.consume_head(capture, head), range(capture.heads)))
 
     def consume_head(self, capture: LayerCapture, head: int) -> None:
         """Add one head of one batch."""
         with torch.inference_mode():
-            sums = self.sums[capture.layer, head]
-            view = HeadView(capture, head, self.dropped, sums.grid)
-            sums.add(*measure_head(view, sums.gram))
+            sums, grid = self.sums[capture.layer, head], PairGrid.of(self.length, self.dropped, capture.window)
+            sums.add(*measure_head(HeadView(capture, head, self.dropped, grid), sums.gram))
             if self.order is not None:
-                shuffled = HeadView(capture, head, self.dropped, sums.grid, self.order)
+                shuffled = HeadView(capture, head, self.dropped, grid, self.order)
                 sums.null.add(measure_head(shuffled, weigh=False)[0].forms())
 
     def estimates(self) -> list[HeadEstimate]:
@@ -391,6 +415,7 @@ class KernelEstimator:
         results = [sums.estimate(layer, head) for (layer, head), sums in sorted(self.sums.items())]
         for result in results:
             if not bool(torch.isfinite(result.g).all()):
-                raise RunError(f"layer {result.layer} head {result.head} gave logits that are not finite numbers: its weights or its precision are broken.")
+                raise RunError(
+                    f"layer {result.layer} head {result.head} gave logits that are not finite numbers: its weights or its precision are broken."
+                )
         return results
-

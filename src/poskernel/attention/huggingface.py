@@ -5,7 +5,7 @@ layer's queries and keys. Both are needed: without the mask function a causal mo
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poskernel.attention.capture import AttentionSource, Consumer, LayerCapture, check_finite, self_test
+from poskernel.attention.capture import AttentionSource, Consumer, LayerCapture, check_finite
 from poskernel.errors import InputError, MissingExtraError
 
 IMPLEMENTATION = "poskernel_capture"
@@ -50,13 +50,16 @@ class HuggingFaceSource(AttentionSource):
         self.module: Any = base if isinstance(base, nn.Module) else module
         self.name = name or type(module).__name__
         self.layers = int(text_config.num_hidden_layers)
+        self.heads = int(text_config.num_attention_heads)
         self.vocabulary = int(text_config.vocab_size)
         self.position_limit = position_limit(text_config)
         self.dtype = next(module.parameters()).dtype
         self.consume: Consumer | None = None
         self.calls = 0
 
-    def forward(self, tokens: Int[Tensor, "batch position"], consume: Consumer | None) -> Float[Tensor, "batch position width"]:
+    def forward(
+        self, tokens: Int[Tensor, "batch position"], consume: Consumer | None
+    ) -> Float[Tensor, "batch position width"]:
         """Last hidden states of the model without its output layer."""
         if consume is None:
             return self.run(tokens).last_hidden_state
@@ -92,7 +95,8 @@ class HuggingFaceSource(AttentionSource):
         names = [
             type(part).__name__
             for part in self.module.modules()
-            if "Attention" in type(part).__name__ and not any("Attention" in type(child).__name__ for child in part.children())
+            if "Attention" in type(part).__name__
+            and not any("Attention" in type(child).__name__ for child in part.children())
         ]
         return names[min(layer, len(names) - 1)] if names else type(self.module).__name__
 
@@ -126,7 +130,13 @@ class HuggingFaceSource(AttentionSource):
         return self.output(module, query, key, value, attention_mask, scaling, options), None
 
     def captured(
-        self, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float | None, options: dict[str, Any]
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        mask: Tensor | None,
+        scaling: float | None,
+        options: dict[str, Any],
     ) -> LayerCapture:
         """The layer's capture from the arguments of its attention call."""
         length = query.shape[2]
@@ -169,7 +179,9 @@ class HuggingFaceSource(AttentionSource):
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         if all(options.get(name) is None for name in BEYOND_SDPA):
-            output: Tensor = ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, scaling=scaling, **options)[0]
+            output: Tensor = ALL_ATTENTION_FUNCTIONS["sdpa"](
+                module, query, key, value, mask, scaling=scaling, **options
+            )[0]
             return output
         eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if eager is None:
@@ -182,7 +194,9 @@ class HuggingFaceSource(AttentionSource):
         added = torch.zeros_like(allowed, dtype=query.dtype).masked_fill(~allowed, torch.finfo(query.dtype).min)
         # One sequence at a time: the eager function holds a few squares of side T for every head.
         parts = [
-            eager(module, query[i : i + 1], key[i : i + 1], value[i : i + 1], row, scaling=scaling, dropout=0.0, **options)[0]
+            eager(
+                module, query[i : i + 1], key[i : i + 1], value[i : i + 1], row, scaling=scaling, dropout=0.0, **options
+            )[0]
             for i, row in enumerate(added.expand(query.shape[0], -1, -1, -1).split(1))
         ]
         return torch.cat(parts)
@@ -245,13 +259,3 @@ def implementation(module: Any, name: str, source: AttentionSource) -> Iterator[
     finally:
         for config, value in before:
             config._attn_implementation_internal = value
-
-
-def load_source(module: nn.Module, name: str | None = None) -> HuggingFaceSource:
-    """A live module as a source that passed its self-test; InputError with the reason otherwise."""
-    source = HuggingFaceSource(module, name)
-    source.test = self_test(source)
-    return source
-
-
-Tokenizer = Callable[[str], list[int]]

@@ -28,7 +28,9 @@ class PairMoments:
         self.diagonal = torch.zeros(forms, dtype=torch.float64)
         self.crossed = torch.zeros(forms, dtype=torch.float64)
         square = torch.zeros(forms, forms, dtype=torch.float64)
-        self.pair_square, self.triple, self.row_square, self.row_diagonal, self.diagonal_square = (square.clone() for _ in range(5))
+        self.pair_square, self.triple, self.row_square, self.row_diagonal, self.diagonal_square = (
+            square.clone() for _ in range(5)
+        )
         self.total: Float[Tensor, " form"] | None = None
 
     def add(self, values: Float[Tensor, "form batch batch"]) -> None:
@@ -82,7 +84,11 @@ class PairMoments:
             small_sample = n * (n - 1) / ((n - 2) * (n - 3))
             return max(floor, small_sample * (4 * (partners - 2) * triple + 2 * square) / (n * (partners - 1)))
         mean = float(2 * pair @ self.crossed / self.pairs + single @ self.diagonal / n)
-        influence = float(4 * pair @ self.row_square @ pair + 4 * pair @ self.row_diagonal @ single + single @ self.diagonal_square @ single)
+        influence = float(
+            4 * pair @ self.row_square @ pair
+            + 4 * pair @ self.row_diagonal @ single
+            + single @ self.diagonal_square @ single
+        )
         # Row means over few partners carry the pair noise twice over; the U-statistic itself carries it once.
         doubled = square * (4 / (n * (self.pairs / n)) - 2 / (n * (partners - 1)))
         return max(floor, (influence / n - mean**2) / (n - 1) - doubled)
@@ -105,13 +111,20 @@ def pair_ratio(moments: PairMoments, numerator: int, denominator: int) -> Estima
     """Ratio of two forms' means over pairs of different sequences: its noise is independent, so it is not biased by it."""
     means = moments.unbiased()
     if not means[denominator] > 0:
-        return undefined(moments.sequences, "the variance of the mean logits does not stand out from their sampling noise")
+        return undefined(
+            moments.sequences, "the variance of the mean logits does not stand out from their sampling noise"
+        )
     value = float(means[numerator] / means[denominator])
     slope = torch.zeros_like(means)
     slope[numerator] += 1 / means[denominator]
     slope[denominator] -= value / means[denominator]
     kind = "all pairs" if moments.total is not None else "pairs within batches"
-    return interval(value, moments.variance(slope), moments.sequences, f"pairs of different sequences ({kind}), U-statistic variance, t")
+    return interval(
+        value,
+        moments.variance(slope),
+        moments.sequences,
+        f"pairs of different sequences ({kind}), U-statistic variance, t",
+    )
 
 
 def plug_in_ratio(moments: PairMoments, numerator: int, denominator: int) -> Estimate:
@@ -135,7 +148,9 @@ def pair_to_single_ratio(moments: PairMoments, numerator: int, denominator: int)
     pair, single = torch.zeros_like(means), torch.zeros_like(means)
     pair[numerator] = 1 / singles[denominator]
     single[denominator] = -value / singles[denominator]
-    return interval(value, moments.variance(pair, single), n, "pairs of different sequences over single ones, delta method, t")
+    return interval(
+        value, moments.variance(pair, single), n, "pairs of different sequences over single ones, delta method, t"
+    )
 
 
 def pair_root(moments: PairMoments, form: int, divisor: float) -> Estimate:

@@ -1,0 +1,1 @@
+"""Positional kernels of trained attention: capture, estimates with their uncertainty, an atlas of a model's heads."""
