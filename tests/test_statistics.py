@@ -162,6 +162,25 @@ def test_intervals_agree_with_scipy(method):
     assert ours.low != mean(x, interval="percentile" if method == "bca" else "bca", seed=1).low
 
 
+def test_bca_of_a_biased_statistic_agrees_with_scipy():
+    """A high correlation of few rows: the bias correction and the acceleration both move the interval."""
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=15)
+    y = x + 0.5 * rng.normal(size=15)
+
+    def vectorized(a, b, axis):
+        a, b = stats.rankdata(a, axis=axis), stats.rankdata(b, axis=axis)
+        a, b = a - a.mean(axis, keepdims=True), b - b.mean(axis, keepdims=True)
+        return (a * b).sum(axis) / np.sqrt((a * a).sum(axis) * (b * b).sum(axis))
+
+    options = {"paired": True, "vectorized": True, "n_resamples": 20_000, "rng": 1}
+    theirs = stats.bootstrap((x, y), vectorized, method="BCa", **options).confidence_interval
+    ours, plain = (spearman(x, y, seed=0, interval=method, resamples=20_000) for method in ("bca", "percentile"))
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
+    assert abs(plain.low - ours.low) > 0.02
+    assert "BCa bootstrap" in ours.method
+
+
 # --- coverage -----------------------------------------------------------------------------------------------------
 
 

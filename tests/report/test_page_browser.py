@@ -16,7 +16,8 @@ SWITCHES = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-]pytestmark = [
+]
+pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on the PATH: apt-get install chromium"),
 ]
