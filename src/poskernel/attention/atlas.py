@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from poskernel.attention.capture import AttentionSource, SelfTest, self_test
+from poskernel.attention.capture import AttentionSource, self_test
 from poskernel.attention.estimate import HeadEstimate, KernelEstimator
 from poskernel.attention.kinds import Profile, head_kind
 from poskernel.errors import InputError
@@ -146,7 +146,8 @@ class Atlas:
             layers = sorted({name[0] for name in self.heads})
             heads = 1 + max(name[1] for name in self.heads)
             raise InputError(
-                f"layer {layer} head {head} was not measured: layers are {layers[0]} to {layers[-1]} ({len(layers)} of them), heads 0 to {heads - 1}."
+                f"layer {layer} head {head} was not measured: layers are {layers[0]} to {layers[-1]} "
+                f"({len(layers)} of them), heads 0 to {heads - 1}."
             )
         return self.heads[layer, head]
 
@@ -165,7 +166,9 @@ class Atlas:
 
     def _repr_html_(self) -> str:
         columns = ["layer", "head", "kind", "r2", "signal", "share", "peak_offset", "first_mass", "sentence"]
-        table: str = self.to_frame()[columns].to_html(index=False, max_rows=20, float_format="%.3f", escape=True)
+        table: str = self.to_frame()[columns].to_html(
+            index=False, max_rows=20, float_format="{:.3f}".format, escape=True
+        )
         return f"<p>{html.escape(repr(self))}</p>{table}"
 
     def __repr__(self) -> str:
@@ -174,7 +177,8 @@ class Atlas:
             report.estimate.r2.value for report in self.heads.values() if not math.isnan(report.estimate.r2.value)
         ]
         median = f", median R2 {sorted(values)[len(values) // 2]:.2f}" if values else ""
-        return f"Atlas of {setting.model}: {len(self.heads)} heads on {setting.sequences} x {setting.length} tokens{median}"
+        size = f"{len(self.heads)} heads on {setting.sequences} x {setting.length} tokens"
+        return f"Atlas of {setting.model}: {size}{median}"
 
 
 def without_nan(value: Any) -> Any:
@@ -216,7 +220,8 @@ def analyze(
     test = self_test(source)
     if not test.causal:
         raise InputError(
-            f"'{source.name}' attends in both directions (an encoder), and kernels of signed offsets are not measured yet: give a decoder."
+            f"'{source.name}' attends in both directions (an encoder), and kernels of signed offsets are not "
+            "measured yet: give a decoder."
         )
     chosen = chosen_layers(source, layers)
     tokens, text_digest = windows(source, encode, text, sequences, length)
@@ -286,7 +291,8 @@ def check_length(source: AttentionSource, length: int, dropped: int) -> None:
     """InputError for a length that the model has no positions for, or that dropping leaves nothing of."""
     if source.position_limit is not None and length > source.position_limit:
         raise InputError(
-            f"length {length} is beyond the {source.position_limit} positions of '{source.name}': give --length {source.position_limit} or less."
+            f"length {length} is beyond the {source.position_limit} positions of '{source.name}': "
+            f"give --length {source.position_limit} or less."
         )
     if not 0 <= dropped <= length - 2:
         raise InputError(
@@ -326,19 +332,21 @@ def windows(
     available = stream.shape[0] // length
     if available < 1:
         raise InputError(
-            f"the text has {stream.shape[0]} tokens, less than one sequence of {length}: give a longer text, or --length {max(1, stream.shape[0] // sequences)} "
+            f"the text has {stream.shape[0]} tokens, less than one sequence of {length}: give a longer text, "
+            f"or --length {max(1, stream.shape[0] // sequences)} "
             f"for {sequences} sequences."
         )
     if available < sequences:
         raise InputError(
-            f"the text has {stream.shape[0]} tokens, enough for {available} sequences of {length} and not {sequences}: give a longer text, "
+            f"the text has {stream.shape[0]} tokens, enough for {available} sequences of {length} and not {sequences}: "
+            "give a longer text, "
             f"--sequences {available} or --length {stream.shape[0] // sequences}."
         )
     return stream[: sequences * length].view(sequences, length), digest
 
 
 def listed_offsets(horizon: int) -> tuple[int, ...]:
-    """Offsets that documents list g at: 0 to 64, then 192 log-spaced to the last one (fewer where they would repeat)."""
+    """Offsets that documents list g at: 0 to 64, then 192 log-spaced to the last (fewer where they would repeat)."""
     if horizon <= NEAR_OFFSETS:
         return tuple(range(horizon))
     far = (

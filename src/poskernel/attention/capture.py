@@ -219,15 +219,16 @@ def check_causal(
     leak = float((after - plain)[:, :-1].abs().max()) / scale
     if not leak <= PATTERN_TOLERANCE:
         raise InputError(
-            f"'{source.name}' cannot be analysed: its attention hides later keys, yet a changed last token changes earlier "
-            f"outputs by {leak:.1e} relative (tried {source.tried()})."
+            f"'{source.name}' cannot be analysed: its attention hides later keys, yet a changed last token changes "
+            f"earlier outputs by {leak:.1e} relative (tried {source.tried()})."
         )
 
 
 def refusal(source: AttentionSource, layer: int, reason: str) -> InputError:
     """The error of a model that cannot be captured: which layer, which class, what was tried, why."""
     return InputError(
-        f"'{source.name}' cannot be analysed: layer {layer} ({source.layer_class(layer)}) {reason}; tried {source.tried()}."
+        f"'{source.name}' cannot be analysed: layer {layer} ({source.layer_class(layer)}) {reason}; "
+        f"tried {source.tried()}."
     )
 
 
@@ -238,5 +239,5 @@ def check_finite(source: AttentionSource, capture: LayerCapture) -> None:
         if not torch.isfinite(values.sum(dtype=torch.float64)):
             raise RunError(
                 f"'{source.name}' gave {what} that are not finite numbers in layer {capture.layer} "
-                f"({source.layer_class(capture.layer)}): its weights or its precision are broken, so nothing is reported."
+                f"({source.layer_class(capture.layer)}): its weights or its precision are broken."
             )

@@ -18,7 +18,7 @@ from poskernel.errors import InputError, MissingExtraError
 
 IMPLEMENTATION = "poskernel_capture"
 BEYOND_SDPA = ("softcap", "s_aux")
-"""Arguments that torch's fused attention cannot honour: with them the family's own eager function computes the output."""
+"""Arguments that torch's fused attention cannot honour: with them the family's eager function computes the output."""
 
 
 def import_transformers() -> Any:
@@ -121,7 +121,7 @@ class HuggingFaceSource(AttentionSource):
         dropout: float = 0.0,
         **options: Any,
     ) -> tuple[Tensor, None]:
-        """What the registered function does: hand on the capture, then compute the layer's output as the model would."""
+        """The registered function: hands on the capture, then computes the layer's output as the model would."""
         capture = self.captured(module, query, key, attention_mask, scaling, options)
         self.calls += 1
         if self.consume is not None:
@@ -142,8 +142,8 @@ class HuggingFaceSource(AttentionSource):
         length = query.shape[2]
         if key.shape[2] != length:
             raise InputError(
-                f"'{self.name}' cannot be analysed: {type(module).__name__} attends {key.shape[2]} keys from {length} queries "
-                "(cross-attention or a key cache), and only self-attention is measured."
+                f"'{self.name}' cannot be analysed: {type(module).__name__} attends {key.shape[2]} keys from {length} "
+                "queries (cross-attention or a key cache), and only self-attention is measured."
             )
         declared = options.get("is_causal")
         causal = bool(getattr(module, "is_causal", True) if declared is None else declared)
@@ -175,7 +175,7 @@ class HuggingFaceSource(AttentionSource):
         scaling: float | None,
         options: dict[str, Any],
     ) -> Tensor:
-        """Attention output, [batch, position, head, width]: fused where that is exact, else the family's eager function."""
+        """Attention output, [batch, position, head, width]: fused where exact, else the family's eager function."""
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         if all(options.get(name) is None for name in BEYOND_SDPA):
@@ -186,8 +186,8 @@ class HuggingFaceSource(AttentionSource):
         eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if eager is None:
             raise InputError(
-                f"'{self.name}' cannot be analysed: {type(module).__name__} uses {', '.join(BEYOND_SDPA)} and its module has no "
-                "eager attention function to compute them."
+                f"'{self.name}' cannot be analysed: {type(module).__name__} uses {' or '.join(BEYOND_SDPA)} and its "
+                "module has no eager attention function to compute them."
             )
         length = query.shape[2]
         allowed = torch.ones(1, 1, length, length, dtype=torch.bool).tril() if mask is None else mask

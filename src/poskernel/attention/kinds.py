@@ -16,8 +16,8 @@ LOCAL_OFFSETS = 16
 class Profile:
     """Shape of g over the offsets that at least half of the rows hold; further ones rest on too few pairs.
 
-    `weight` is softmax of g there: what the head would attend to if only position counted. `half_width` is the number of
-    neighbouring offsets, the peak among them, whose weight is at least half of the peak's.
+    `weight` is softmax of g there: what the head would attend to if only position counted. `half_width` is the number
+    of neighbouring offsets, the peak among them, whose weight is at least half of the peak's.
     """
 
     peak_offset: int
@@ -61,7 +61,7 @@ KINDS: dict[str, tuple[str, Callable[[Evidence], bool]]] = {
         lambda head: head.share >= 0.3 and head.profile.peak_offset == 1 and head.profile.peak_weight >= 0.3,
     ),
     "fixed-offset": (
-        "position at least 30% of the logit variance, a peak at offset 2 or more with at least 30% of the positional weight",
+        "position at least 30% of the logit variance, peak beyond offset 1 with at least 30% of the positional weight",
         lambda head: head.share >= 0.3 and head.profile.peak_offset > 1 and head.profile.peak_weight >= 0.3,
     ),
     "local": (

@@ -1,5 +1,6 @@
-"""Loading a Hugging Face model by name: safetensors and GGUF only, no remote code, no network for what lies on this machine."""
+"""Loading a Hugging Face model by name: safetensors and GGUF only, no remote code, no network for local paths."""
 
+import importlib.metadata
 import json
 import shutil
 import tempfile
@@ -83,8 +84,8 @@ def read_folder(folder: Path, name: str, transformers: Any) -> Any:
     if absent or found["mismatched_keys"]:
         wrong = [*absent, *(str(key) for key in found["mismatched_keys"])]
         raise InputError(
-            f"'{name}' lacks {len(wrong)} weights of {type(module).__name__}, such as {wrong[0]}: they would be random, so it is refused; "
-            "give the complete model."
+            f"'{name}' lacks {len(wrong)} weights of {type(module).__name__}, such as {wrong[0]}: "
+            "they would be random, so it is refused; give the complete model."
         )
     return module
 
@@ -103,7 +104,8 @@ def unreadable(name: str, error: Exception) -> InputError:
     """The error of a folder or file that transformers cannot read, in one sentence."""
     if "trust_remote_code" in str(error) or "custom code" in str(error):
         return InputError(
-            f"'{name}' needs code of its own to run, which is never executed: give a model whose class transformers has."
+            f"'{name}' needs code of its own to run, which is never executed: "
+            "give a model whose class transformers has."
         )
     return InputError(
         f"'{name}' cannot be read as a Hugging Face model ({first_line(error)}): check its config and weights."
@@ -124,11 +126,13 @@ def downloaded(model: str) -> Path:
         folder = Path(snapshot_download(model, allow_patterns=wanted))
     except Exception as error:
         raise InputError(
-            f"'{model}' is no folder or file here, and the hub did not give it ({first_line(error)}): check the name, or give a path."
+            f"'{model}' is no folder or file here, and the hub did not give it ({first_line(error)}): "
+            "check the name, or give a path."
         ) from error
     if not any(folder.glob("*.safetensors")):
         raise InputError(
-            f"'{model}' has no safetensors weights on the hub: pickled ones are refused; convert them with save_pretrained."
+            f"'{model}' has no safetensors weights on the hub: pickled ones are refused; "
+            "convert them with save_pretrained."
         )
     return folder
 
@@ -171,9 +175,10 @@ def convert_gguf(weights: Weights, digest: str, folder: Path, transformers: Any)
     """Write a GGUF file's model and tokenizer as a folder that loads without it."""
     assert weights.path is not None
     try:
-        import accelerate  # noqa: F401
         import gguf
-    except ImportError as error:
+
+        importlib.metadata.version("accelerate")
+    except (ImportError, importlib.metadata.PackageNotFoundError) as error:
         raise MissingExtraError("reading a GGUF file", "hf") from error
     where: dict[str, Any] = {"gguf_file": weights.path.name, "local_files_only": True, "trust_remote_code": False}
     try:
@@ -194,7 +199,7 @@ def convert_gguf(weights: Weights, digest: str, folder: Path, transformers: Any)
 
 @contextmanager
 def quiet(offline: bool) -> Iterator[None]:
-    """No progress bars and no advice from transformers; with `offline` also no network, whatever a loader would look up."""
+    """No progress bars and no advice from transformers; with `offline` also no network."""
     import huggingface_hub.constants as hub
     from transformers.utils import logging
 

@@ -6,7 +6,6 @@ The delete-one jackknife would count the pair noise twice (it over-states the er
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -108,7 +107,7 @@ def undefined(n: int, reason: str) -> Estimate:
 
 
 def pair_ratio(moments: PairMoments, numerator: int, denominator: int) -> Estimate:
-    """Ratio of two forms' means over pairs of different sequences: its noise is independent, so it is not biased by it."""
+    """Ratio of two forms' means over pairs of different sequences, whose sampling noise is independent."""
     means = moments.unbiased()
     if not means[denominator] > 0:
         return undefined(
@@ -154,13 +153,15 @@ def pair_to_single_ratio(moments: PairMoments, numerator: int, denominator: int)
 
 
 def pair_root(moments: PairMoments, form: int, divisor: float) -> Estimate:
-    """Signed square root of a form's mean over pairs of different sequences, over `divisor`; the interval's ends too."""
+    """Signed square root of a form's mean over pairs of different sequences, over `divisor`, and its interval."""
     mean = float(moments.unbiased()[form])
     slope = torch.zeros_like(moments.diagonal)
     slope[form] = 1.0
     square = interval(mean / divisor, centred_variance(moments, slope, mean) / divisor**2, moments.sequences, "")
-    root = [math.copysign(math.sqrt(abs(end)), end) for end in (square.value, square.low, square.high)]
-    return Estimate(*root, moments.sequences, "signed root of pairs of different sequences, U-statistic variance, t")
+    value, low, high = (math.copysign(math.sqrt(abs(end)), end) for end in (square.value, square.low, square.high))
+    return Estimate(
+        value, low, high, moments.sequences, "signed root of pairs of different sequences, U-statistic variance, t"
+    )
 
 
 def centred_variance(moments: PairMoments, slope: Float[Tensor, " form"], mean: float) -> float:

@@ -60,7 +60,7 @@ def locate(model: str) -> Weights:
             f"'{model}' is no model: {pickle_advice(path)}" if path.suffix in PICKLES else not_a_model(model)
         )
     looks_local = path.is_absolute() or model.startswith((".", "~")) or path.suffix in (".gguf", ".safetensors")
-    if looks_local or not HUB_ID.fullmatch(model) or path.parent.is_dir() and str(path.parent) != ".":
+    if looks_local or not HUB_ID.fullmatch(model) or (path.parent.is_dir() and str(path.parent) != "."):
         raise InputError(f"there is no '{model}': {nearest(path.name, siblings(path))}")
     return Weights(model, None)
 
@@ -80,7 +80,8 @@ def packaged(name: str) -> Path:
     folders = sorted({file.parent for file in files if file.suffix == ".safetensors" and file.is_file()})
     if len(found) + len(folders) > 1:
         raise InputError(
-            f"the package '{name}' carries {len(found) + len(folders)} models: give the path of one, such as {(found + folders)[0]}."
+            f"the package '{name}' carries {len(found) + len(folders)} models: "
+            f"give the path of one, such as {(found + folders)[0]}."
         )
     if found:
         return found[0]
@@ -92,7 +93,7 @@ def packaged(name: str) -> Path:
 
 
 def module_folder(name: str) -> Path | None:
-    """Folder of an importable package that has no metadata of its own; only its top name is looked up, so nothing runs."""
+    """Folder of an importable package without metadata of its own; only its top name is looked up, so nothing runs."""
     if not name.replace("-", "_").isidentifier():
         return None
     spec = importlib.util.find_spec(name.replace("-", "_"))
@@ -116,7 +117,10 @@ def weights_in(folder: Path, name: str) -> Path:
 
 def not_a_model(name: str) -> str:
     """What a path without weights is told."""
-    return f"'{name}' holds no weights: give a folder with config.json and .safetensors, a .gguf file, package:NAME or a hub id."
+    return (
+        f"'{name}' holds no weights: give a folder with config.json and .safetensors, a .gguf file, "
+        "package:NAME or a hub id."
+    )
 
 
 def pickle_advice(file: Path) -> str:
