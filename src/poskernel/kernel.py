@@ -15,8 +15,8 @@ from torch import Tensor
 
 from poskernel.errors import InputError
 
-ENTRIES_PER_BLOCK = 1 << 21
-"""Logits evaluated at a time where a kernel has no profile: 16 MB in float64, whatever the length."""
+ENTRIES_PER_BLOCK = 1 << 20
+"""Logits evaluated at a time where a kernel has no profile: 8 MB in float64, whatever the length."""
 
 
 class PositionalKernel(ABC):
@@ -46,9 +46,7 @@ class PositionalKernel(ABC):
     def row_blocks(self, length: int, first: int = 0) -> Iterator[tuple[Int[Tensor, " row"], Float[Tensor, "row key"]]]:
         """Query rows `first` to length - 1 with their causal logits, a block at a time (keys after a query: -inf)."""
         self.require(length)
-        rows = max(1, ENTRIES_PER_BLOCK // length)
-        for start in range(first, length, rows):
-            query = torch.arange(start, min(start + rows, length))
+        for query in torch.arange(first, length).split(max(1, ENTRIES_PER_BLOCK // length)):
             yield query, mask_future(self.logits(query, torch.arange(int(query[-1]) + 1)), query)
 
     def g(self, length: int) -> Float[Tensor, " offset"]:
@@ -156,6 +154,17 @@ class BilinearKernel(PositionalKernel):
     def logits(self, query: Int[Tensor, " query"], key: Int[Tensor, " key"]) -> Float[Tensor, "query key"]:
         """phi(query) W phi(key)'."""
         return (self.features(query) @ self.weights) @ self.features(key).T
+
+    def row_blocks(self, length: int, first: int = 0) -> Iterator[tuple[Int[Tensor, " row"], Float[Tensor, "row key"]]]:
+        """As for every kernel, with the features evaluated once and the mask written where a block can need it."""
+        self.require(length)
+        keys = self.features(torch.arange(length))
+        queries, keys = keys[first:] @ self.weights, keys.T.contiguous()
+        for query in torch.arange(first, length).split(max(1, ENTRIES_PER_BLOCK // length)):
+            start, stop = int(query[0]), int(query[-1]) + 1
+            block = queries[start - first : stop - first] @ keys[:, :stop]
+            block[:, start:].masked_fill_(torch.ones(stop - start, stop - start, dtype=torch.bool).triu_(1), float("-inf"))
+            yield query, block
 
 
 @dataclass(frozen=True, eq=False)

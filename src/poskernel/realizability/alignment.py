@@ -81,12 +81,20 @@ def row_margins(kernel: PositionalKernel, targets: Targets) -> RowMargins:
     first = int(targets.query.min())
     margin, scale = torch.empty(length, dtype=torch.float64), torch.empty(length, dtype=torch.float64)
     for rows, logits in kernel.row_blocks(length, first):
-        block = logits.double()
-        margin[rows] = alignment_margin(block, target[rows])
-        scale[rows] = torch.maximum(
-            block.amax(1), -block.masked_fill(block == float("-inf"), float("inf")).amin(1)
-        ).abs()
+        block, wanted = logits.double(), target[rows][:, None]
+        scale[rows] = largest_logit(block, int(rows[0]) + 1)
+        # The block is this loop's own, and this is its last use: no copy is made to leave the target out.
+        margin[rows] = block.gather(1, wanted)[:, 0] - block.scatter_(1, wanted, float("-inf")).amax(1)
     return judge(targets.query, margin[targets.query], scale[targets.query])
+
+
+def largest_logit(block: Float[Tensor, "row key"], past: int) -> Float[Tensor, " row"]:
+    """Largest |logit| of each row over its causal keys; only keys from `past` on can lie in a row's future (-inf)."""
+    low, high = torch.aminmax(block[:, :past], dim=1)
+    largest, rest = torch.maximum(high, -low), block[:, past:]
+    if rest.shape[1]:
+        largest = torch.maximum(largest, rest.masked_fill(rest == float("-inf"), 0.0).abs().amax(1))
+    return largest
 
 
 def profile_margins(profile: Float[Tensor, " offset"], targets: Targets) -> RowMargins:
