@@ -98,7 +98,8 @@ class HeadSums:
     def joined(self) -> PairMoments:
         """The moments, with pairs across batches where they are known."""
         if self.batches == 1:
-            self.moments.join(self.moments.crossed + self.moments.diagonal)
+            for moments in (self.moments, self.null):
+                moments.join(moments.crossed + moments.diagonal)
         elif self.gram is not None:
             square = torch.tensor([[self.gram.square()]], dtype=torch.float64)
             total = HeadBatch(self.grid, self.profile[None, : self.grid.window], self.row_mean[None], square).forms()

@@ -11,6 +11,7 @@ sequences of a batch says it all:
 Over several batches all pairs come without a loop: sum over x != y of F_xy = F(sum, sum) - sum over x of F_xx.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -143,7 +144,7 @@ class GramSum:
 
     def square(self) -> float:
         """Sum of squares over all pairs."""
-        return sum(float((part.double() ** 2).sum()) for part in self.values.split(65536))
+        return math.fsum(float((part.double() ** 2).sum()) for part in self.values.split(65536))
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,7 +56,7 @@ class PairMoments:
     @property
     def partners(self) -> float:
         """Sequences that each one is paired with, plus one."""
-        return self.sequences if self.total is not None else self.pairs / self.sequences + 1
+        return float(self.sequences if self.total is not None else self.pairs / self.sequences + 1)
 
     def unbiased(self) -> Float[Tensor, " form"]:
         """Mean of each form over pairs of different sequences."""
@@ -77,7 +77,8 @@ class PairMoments:
         """
         n, partners = self.sequences, self.partners
         square = float(pair @ self.pair_square @ pair) / self.pairs
-        floor = 2 * square / (n * (partners - 1))
+        # Rounding can leave a variance that is exactly 0 just below it.
+        floor = max(0.0, 2 * square / (n * (partners - 1)))
         if single is None:
             triple = float(pair @ self.triple @ pair) / self.triples
             small_sample = n * (n - 1) / ((n - 2) * (n - 3))
