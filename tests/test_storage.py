@@ -76,3 +76,10 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
         content = path.read_bytes()
         assert len(content) == size
         assert len(set(content)) == 1
+
+
+def test_others_may_read_as_the_umask_says(tmp_path: Path) -> None:
+    path = write_whole(tmp_path / "a.txt", b"")
+    plain = tmp_path / "plain.txt"
+    plain.write_text("")
+    assert path.stat().st_mode == plain.stat().st_mode

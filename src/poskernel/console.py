@@ -1,14 +1,21 @@
-"""What a person sees in a terminal: one-sentence errors, tables in words, progress. Results go to stdout, the rest to stderr."""
+"""What a person sees in a terminal: one-sentence errors, tables in words, progress.
+
+Results go to stdout, the rest to stderr.
+"""
 
 import json
 import logging
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from poskernel.errors import InputError
 
 SHORT = {True: "yes", False: "no", None: "-"}
 
@@ -36,7 +43,9 @@ def fail(message: str) -> None:
 def set_up_logging(verbose: bool, quiet: bool) -> None:
     """Warnings to stderr; everything with -v, errors alone with -q."""
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=True)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=True
+    )
     logging.getLogger("poskernel").setLevel(level)
 
 
@@ -47,7 +56,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 def prediction_table(prediction: dict[str, Any]) -> Table:
     """The rows of one prediction document, with what each means in words."""
-    title = f"{prediction['encoding']} on {prediction['task']}, trained at {prediction['train_length']}, rule {prediction['rule']}"
+    title = "{encoding} on {task}, trained at {train_length}, rule {rule}".format_map(prediction)
     table = Table(title=title, caption=summary(prediction), title_justify="left", caption_justify="left")
     for name, justify in (("length", "right"), ("rows", "right"), ("alpha", "right"), ("margin", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]  # rich wants a literal
@@ -97,7 +106,10 @@ def screen_table(predictions: Sequence[dict[str, Any]], names: Sequence[str]) ->
 
 
 class Progress:
-    """Steps done of a total with an ETA: one line that rewrites itself on a terminal, plain lines elsewhere, none when quiet."""
+    """Steps done of a total with an ETA.
+
+    One line that rewrites itself on a terminal, plain lines elsewhere, none when quiet.
+    """
 
     def __init__(self, total: int, what: str, quiet: bool = False, every: float = 10.0) -> None:
         self.total, self.what, self.quiet, self.every = total, what, quiet, every
@@ -120,3 +132,63 @@ def duration(seconds: float) -> str:
     """1:05 for 65 seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
+
+
+class Steps:
+    """Progress of a job with named parts, as progress(what, done, total): a line for each part and now and then."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet, self.what, self.progress = quiet, "", Progress(1, "")
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """A part has come so far."""
+        if what != self.what:
+            self.what, self.progress = what, Progress(total, what, self.quiet)
+        self.progress.total = total
+        while self.progress.done < done:
+            self.progress.step()
+
+
+def read_text(source: str | None) -> str | None:
+    """A file's text, standard input for '-', None for None; InputError where there is none."""
+    if source is None:
+        return None
+    try:
+        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot read the text '{source}' ({error.strerror}): give a file, or - for standard input."
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"the text '{source}' is not UTF-8: convert it, e.g. with iconv.") from None
+
+
+def print_rows(rows: Sequence[dict[str, Any]], schema: str, as_json: bool, empty: str = "nothing") -> None:
+    """Rows as a JSON document, or as a table; `empty` is said where there are none."""
+    if as_json:
+        print_json({"schema": schema, "rows": list(rows)})
+        return
+    if not rows:
+        output().print(empty)
+        return
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*("-" if value is None else escape(str(value)) for value in row.values()))
+    output().print(table)
+
+
+def heads_table(document: dict[str, Any]) -> Table:
+    """One line a head, in words."""
+    setting = "{model}: {sequences} x {length} tokens, first {dropped} positions left out".format_map(document)
+    table = Table(title=setting, title_justify="left")
+    for name in ("layer", "head", "R2", "signal", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("what it does", overflow="fold", min_width=40)
+    for head in document["heads"]:
+        table.add_row(
+            str(head["layer"]), str(head["head"]), number(head["r2"]), number(head["signal"]), number(head["share"]),
+            escape(head["sentence"]),
+        )  # fmt: skip
+    return table

@@ -22,6 +22,10 @@ class MissingExtraError(InputError):
         super().__init__(f"{feature} needs the extra '{extra}': install it with pip install 'poskernel[{extra}]'.")
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: what had ended is stored (exit code 143)."""
+
+
 def lookup(registry: Mapping[str, Item], name: str, kind: str) -> Item:
     """The item of that name; otherwise an InputError that names the nearest match."""
     if name in registry:

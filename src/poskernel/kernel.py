@@ -163,7 +163,9 @@ class BilinearKernel(PositionalKernel):
         for query in torch.arange(first, length).split(max(1, ENTRIES_PER_BLOCK // length)):
             start, stop = int(query[0]), int(query[-1]) + 1
             block = queries[start - first : stop - first] @ keys[:, :stop]
-            block[:, start:].masked_fill_(torch.ones(stop - start, stop - start, dtype=torch.bool).triu_(1), float("-inf"))
+            block[:, start:].masked_fill_(
+                torch.ones(stop - start, stop - start, dtype=torch.bool).triu_(1), float("-inf")
+            )
             yield query, block
 
 

@@ -16,24 +16,34 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("poskernel"))
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file in one step (temporary file, then rename); RunError names the path where that fails."""
-    data = content.encode() if isinstance(content, str) else content
-    temporary = None
+def write_whole(path: Path, content: bytes | str) -> Path:
+    """Write to a neighbour, then rename over the path: a reader never sees half a file, a failure leaves the old one.
+
+    Makes the folder where it is missing. Raises RunError where the system refuses (a full disk, no permission).
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            temporary = Path(stream.name)
-            stream.write(data)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}; choose another folder.") from error
+    neighbour = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException as error:  # an interrupt, too, leaves no temporary file behind
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        raise RunError(
-            f"cannot write {path}: {error.strerror or error}; free space or choose another folder."
-        ) from None
+        # mkstemp makes private files; a report is as readable as any file the user writes.
+        neighbour.chmod(0o666 & ~current_umask())
+        neighbour.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}; free space or choose another folder.") from error
+    finally:
+        neighbour.unlink(missing_ok=True)
+    return path
+
+
+def current_umask() -> int:
+    """The permissions that new files are denied; reading it means setting it for a moment."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

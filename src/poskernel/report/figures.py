@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from poskernel.errors import InputError, MissingExtraError
-from poskernel.report.files import write_whole
 from poskernel.report.tables import csv_text
+from poskernel.storage import write_whole
 
 try:
     import matplotlib as mpl

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from poskernel.errors import InputError, MissingExtraError, RunError
-from poskernel.report.files import write_whole
+from poskernel.storage import write_whole
 
 try:
     from jinja2 import BaseLoader, Environment, StrictUndefined

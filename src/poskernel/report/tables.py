@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from poskernel.errors import InputError, MissingExtraError
-from poskernel.report.files import write_whole
+from poskernel.storage import write_whole
 
 try:
     from markupsafe import Markup

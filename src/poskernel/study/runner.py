@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from poskernel.errors import InputError
+from poskernel.errors import InputError, Terminated
 from poskernel.study.grid import Study
 from poskernel.study.progress import Progress, Silent, Standing
 from poskernel.study.store import CellRow, Ending, Store
@@ -28,10 +28,6 @@ ATTEMPTS = 3
 """How often a unit is tried whose worker dies, before it is stored as failed."""
 POLL_SECONDS = 0.2
 """How often a run looks at signals and at units that take too long."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: what had ended is stored (exit code 143)."""
 
 
 class Retry(StrEnum):

@@ -1,0 +1,84 @@
+"""Options that every verb takes, and how texts of the command line become values."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from poskernel.errors import InputError
+
+EVERYWHERE = Group("Everywhere", sort_key=9)
+
+
+@Parameter(name="*", group=EVERYWHERE)
+@dataclass(frozen=True)
+class Session:
+    """Options that every verb takes."""
+
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print one JSON document on stdout, everything else on stderr."""
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False
+    """Log more, and show tracebacks."""
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
+    """Show errors alone."""
+    seed: int = 0
+    """Seed of everything random."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where models run."""
+    threads: int | None = None
+    """Threads a process may use (default: all cores)."""
+    store: Path = Path("out/results.sqlite")
+    """The results store."""
+    out: Path | None = None
+    """Folder for rows, figures and the manifest."""
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise InputError(f"--threads is {self.threads}: give at least 1.")
+        if self.seed < 0:
+            raise InputError(f"--seed is {self.seed}: give 0 or more.")
+
+
+DEFAULTS = Session()
+
+
+def whole_numbers(text: str, option: str) -> list[int]:
+    """`30,40,60` as a list; InputError names what is no whole number."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option} is '{text}': give whole numbers such as 30,40,60.") from None
+
+
+def specifications(text: str) -> list[str]:
+    """`rope,alibi` or `rope:base=1e6,frequencies=8;alibi`: commas separate bare names, semicolons anything."""
+    parts = [part for piece in text.split(";") for part in ([piece] if ":" in piece else piece.split(","))]
+    return [part.strip() for part in parts if part.strip()]
+
+
+def layer_numbers(text: str) -> list[int]:
+    """`0-5,9` as a list of layers; InputError names what is none."""
+    layers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            layers += range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            raise InputError(f"--layers is '{text}': give numbers and ranges such as 0-5,9.") from None
+    return layers
+
+
+def resolved(command: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """The configuration a command runs with, as TOML with the names of the flags."""
+    values: dict[str, Any] = {}
+    for name, value in arguments.items():
+        values |= asdict(value) if is_dataclass(value) and not isinstance(value, type) else {name: value}
+    lines = [f"# poskernel {command.__name__.replace('_', '-')}"]
+    for name, value in values.items():
+        if value is not None:
+            shown = str(value) if isinstance(value, Path) else value
+            lines.append(f"{name.replace('_', '-')} = {json.dumps(shown)}")
+    return "\n".join(lines) + "\n"

