@@ -11,7 +11,7 @@ from scipy import stats
 
 from poskernel import statistics
 from poskernel.errors import InputError
-from poskernel.statistics import Estimate, Rows, auc, mean, precision, spearman
+from poskernel.statistics import Estimate, auc, mean, median, precision, spearman
 
 scores = st.integers(-5, 5)
 rows = st.lists(st.tuples(scores, st.booleans()), min_size=2, max_size=25).filter(
@@ -135,21 +135,6 @@ def test_weighted_statistics_equal_those_of_the_resample_written_out(triples):
     (drawn_label,) = resample_by_repeating(counts, label)
     weighted = statistics.auc_of(x, label)(counts[None])[0]
     assert weighted == pytest.approx(auc_by_counting(drawn_x, drawn_label), abs=1e-12)
-
-
-def test_whole_clusters_are_drawn():
-    drawn = np.concatenate(list(Rows.of(list("aabbbc"), 6).draws(500, seed=0)))
-    assert (drawn[:, 0] == drawn[:, 1]).all() and (drawn[:, 2] == drawn[:, 4]).all()
-    assert (drawn[:, [0, 2, 5]].sum(1) == 3).all()
-    assert drawn[:, 5].max() > 1
-
-
-def test_blocks_do_not_change_the_draws(monkeypatch):
-    rng = np.random.default_rng(0)
-    x, y = rng.random(30), rng.random(30)
-    whole = spearman(x, y, seed=5), auc(x, y > 0.5, seed=5).p
-    monkeypatch.setattr(statistics, "CELLS_PER_BLOCK", 700)
-    assert (spearman(x, y, seed=5), auc(x, y > 0.5, seed=5).p) == whole
 
 
 @pytest.mark.parametrize("method", ["percentile", "bca"])
@@ -320,3 +305,22 @@ def test_a_seed_fixes_everything():
 def test_bad_input_is_one_sentence(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=12), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_the_weighted_median_is_that_of_the_repeated_rows(values, extra):
+    counts = np.ones(len(values))
+    counts[0] += extra
+    repeated = np.sort(np.repeat(values, counts.astype(int)))
+    weighted = statistics.median_of(np.asarray(values, dtype=float))(counts[None])[0]
+    assert weighted == repeated[(len(repeated) - 1) // 2]
+
+
+def test_a_median_has_an_interval_that_contains_it():
+    values = np.random.default_rng(0).normal(size=200)
+    found = median(values, seed=1)
+    assert found.low <= found.value <= found.high and found.high - found.low < 0.5
+    clustered = median(np.repeat(values[:20], 10), seed=1, clusters=np.repeat(np.arange(20), 10))
+    assert "20 clusters" in clustered.method
+    assert math.isnan(median([], seed=0).value)

@@ -36,7 +36,8 @@ def write_whole(path: Path, content: bytes | str) -> Path:
         neighbour.chmod(0o666 & ~current_umask())
         neighbour.replace(path)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}; free space or choose another folder.") from error
+        reason = error.strerror or error
+        raise RunError(f"cannot write {path}: {reason}; free space or choose another folder.") from error
     finally:
         neighbour.unlink(missing_ok=True)
     return path
