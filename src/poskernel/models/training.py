@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from poskernel.encodings import Encoding, parse_encoding
 from poskernel.errors import InputError
-from poskernel.models.transformer import Architecture, Transformer
+from poskernel.models.transformer import Architecture, Transformer, widened
 from poskernel.specification import describe
 from poskernel.storage import write_whole
 from poskernel.tasks import IGNORED_LABEL, ContentTask, Targets, Task, parse_task
@@ -122,26 +122,44 @@ def train(
     no model side or the task no query row.
     """
     recipe = Recipe() if recipe is None else recipe
-    model = initial_model(architecture, encoding, seed)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-    )
-    query_rows, history = QueryRows(task), []
-    for tokens in training_batches(architecture, recipe, seed):
-        rows, labels = query_rows(tokens)
-        logits = model(tokens, rows).flatten(0, 1)
-        loss = nn.functional.cross_entropy(logits, labels.flatten(), ignore_index=IGNORED_LABEL)
-        history.append(loss.item())
-        if not math.isfinite(history[-1]):
-            failure = f"the loss is {history[-1]} at step {len(history)} of {recipe.steps}"
+    model, history = initial_model(architecture, encoding, seed), []
+    for loss in training_steps(model, task, recipe, seed):
+        history.append(loss)
+        if not math.isfinite(loss):
+            failure = f"the loss is {loss} at step {len(history)} of {recipe.steps}"
             return TrainedModel(model, task, recipe, seed, torch.tensor(history), None, failure)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
     accuracy = token_accuracy(
         model, task, architecture.train_length, first=0, sequences=recipe.evaluation_sequences, seed=seed
     )
     return TrainedModel(model, task, recipe, seed, torch.tensor(history), accuracy)
+
+
+def training_steps(model: Transformer, task: Task, recipe: Recipe, seed: int) -> Iterator[float]:
+    """Train a model in place, one step an item: the mean cross-entropy of the step's batch, nats."""
+    weights = list(model.parameters())
+    flat = flattened(weights)
+    optimizer = torch.optim.AdamW([flat], lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
+    query_rows = QueryRows(task)
+    try:
+        for tokens in training_batches(model.architecture, recipe, seed):
+            rows, labels = query_rows(tokens)
+            logits = widened(model(tokens, rows)).flatten(0, 1)
+            loss = nn.functional.cross_entropy(logits, labels.flatten(), ignore_index=IGNORED_LABEL)
+            flat.grad = torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, weights)])
+            optimizer.step()
+            yield loss.item()
+    finally:
+        for weight in weights:
+            weight.data = weight.data.clone()
+
+
+def flattened(weights: Sequence[nn.Parameter]) -> nn.Parameter:
+    """One vector that all weights become views of: an optimizer then takes one step, not one a tensor."""
+    flat = nn.Parameter(torch.cat([weight.detach().flatten() for weight in weights]))
+    parts = torch.split(flat.data, [weight.numel() for weight in weights])
+    for weight, part in zip(weights, parts, strict=True):
+        weight.data = part.view_as(weight)
+    return flat
 
 
 def evaluate(model: Transformer, task: Task, length: int, sequences: int = 512, seed: int = 0) -> float:

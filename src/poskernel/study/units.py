@@ -1,18 +1,16 @@
 """Work units: the smallest pieces a study is run in. A unit gives all its measurements at once, or none."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-
-import torch
 
 from poskernel.errors import InputError
 from poskernel.models.training import TrainedModel, evaluate, load_checkpoint, save_checkpoint, train
 from poskernel.realizability import predict
 from poskernel.study.grid import Cell, PredictionCell, Study, TrainingCell
+from poskernel.threads import one_thread
 
 NO_SEED = -1
 """Seed of measurements without randomness: predictions. Tables show it as missing."""
@@ -252,17 +250,6 @@ def exists_measurement(key: Key, answer: str | None) -> Measurement:
     status = Status.TIMEOUT if undecided else Status.DONE
     word = "not asked" if answer is None else answer
     return Measurement(*key, value=EXISTENCE_VALUE.get(word), status=status, reason=word, transient=undecided)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch on one thread inside; as it was after."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def units_of(study: Study) -> list[Unit]:
