@@ -38,7 +38,7 @@ def test_the_basis_is_cosines_then_sines() -> None:
     "encoding", [Rope(frequencies=4), Rope(base=1e6, frequencies=4), Rope(frequencies=4, scale=0.3)]
 )
 def test_rotated_products_are_a_kernel_of_the_family(encoding: Rope) -> None:
-    """Model and theory agree: q'R(i)'R(j)k is a sum of a_k cos(theta_k d) + b_k sin(theta_k d), a and b from q and k."""
+    """Model and theory agree: q'R(i)'R(j)k is a sum of a_k cos(theta_k d) + b_k sin(theta_k d), a, b from q, k."""
     logits, query, key = products(encoding, 8, 40)
     (q1, q2), (k1, k2) = query.chunk(2), key.chunk(2)
     weights = torch.cat([q1 * k1 + q2 * k2, q1 * k2 - q2 * k1])
