@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from poskernel.encodings import Encoding, parse_encoding
 from poskernel.errors import InputError
-from poskernel.models.transformer import Architecture, Transformer, widened
+from poskernel.models.transformer import Architecture, Norm, Transformer, widened
 from poskernel.specification import describe
 from poskernel.storage import write_whole
 from poskernel.tasks import IGNORED_LABEL, ContentTask, Targets, Task, parse_task
@@ -225,7 +225,8 @@ def load_checkpoint(path: Path) -> TrainedModel:
         raise InputError(
             f"'{path}' has format '{about.get('format')}', this version reads '{CHECKPOINT_FORMAT}': train it again."
         )
-    architecture, history = Architecture(**about["architecture"]), tensors.pop("history")
+    shape, history = about["architecture"], tensors.pop("history")
+    architecture = Architecture(**{**shape, "norm": Norm(shape["norm"])})
     model = Transformer(architecture, parse_encoding(about["encoding"]))
     model.load_state_dict(tensors)
     recipe, accuracy = Recipe(**about["recipe"]), about["train_accuracy"]

@@ -61,7 +61,6 @@ class Architecture:
                 raise InputError(f"{name} of the architecture is {value}: give a whole number of at least 1.")
         if self.width % self.heads:
             raise InputError(f"a width of {self.width} does not divide into {self.heads} heads: change one of them.")
-        object.__setattr__(self, "norm", Norm(self.norm))
 
     @property
     def head_width(self) -> int:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -99,7 +100,7 @@ class Cell(ABC):
         changes = [f"{key}={getattr(self.encoding, key)}" for key in given if key != "name"]
         return self.encoding.name + (":" + ",".join(changes) if changes else "")
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Digest of what it sets."""
         text = canonical_json({"kind": self.kind, **canonical(self, defaults=False)})

@@ -1,0 +1,154 @@
+"""Cell ids: what they depend on, what they do not, and that they stay."""
+
+import dataclasses
+import itertools
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import poskernel
+from poskernel.encodings import ENCODINGS, Rope, Sinusoidal, parse_encoding
+from poskernel.errors import InputError
+from poskernel.models.training import Recipe
+from poskernel.models.transformer import Architecture, Norm
+from poskernel.study.grid import STUDIES, Axes, PredictionCell, Study, TrainingCell, canonical
+from poskernel.study.units import PredictionUnit, TrainingUnit, units_of
+from poskernel.tasks import TASKS, Skip
+
+CELL = TrainingCell(Rope(), TASKS["prev"])
+
+
+def test_ids_stay_what_they_are() -> None:
+    """Stored measurements are found by these: a change orphans every store, so defaults and names must not change."""
+    assert CELL.id == "4e5363b36c58a879"
+    assert (
+        TrainingCell(Sinusoidal(frequencies=8), Skip(7), Architecture(layers=2, heads=4), Recipe(steps=10)).id
+        == "a31c77b0e8b8ccbc"
+    )
+    assert PredictionCell(ENCODINGS["learned"], TASKS["copy"], 40, "optimum").id == "5b03436b85022a79"
+
+
+def test_ids_are_the_same_in_another_process() -> None:
+    code = "from poskernel.study.grid import *; print(TrainingCell(ENCODINGS['rope'], STUDY_TASKS[0]).id)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(poskernel.__file__).parent.parent), "PYTHONHASHSEED": "5"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert result.stdout.strip() == CELL.id
+
+
+def test_numbers_and_spellings_that_mean_the_same_give_the_same_id() -> None:
+    for text in ("rope", "rope:base=10000", "rope:base=1e4,frequencies=16", "rope:frequencies=16.0"):
+        assert TrainingCell(parse_encoding(text), TASKS["prev"]).id == CELL.id
+    assert TrainingCell(Rope(), Skip(1), Architecture(), Recipe(learning_rate=0.0003)).id == CELL.id
+
+
+def test_every_field_changes_the_id() -> None:
+    changed = [
+        CELL,
+        TrainingCell(ENCODINGS["alibi"], TASKS["prev"]),
+        TrainingCell(Rope(), Skip(2)),
+        PredictionCell(Rope(), TASKS["prev"]),
+        PredictionCell(Rope(), TASKS["prev"], 40),
+        PredictionCell(Rope(), TASKS["prev"], rule="optimum"),
+        *(TrainingCell(encoding, TASKS["prev"]) for encoding in (Rope(base=1e5), Rope(frequencies=8), Rope(scale=0.5))),
+    ]
+    others = {"width": 32, "layers": 2, "heads": 2, "mlp": False, "norm": Norm.RMS, "vocabulary": 64, "causal": False}
+    for name, value in {**others, "train_length": 10}.items():
+        changed.append(dataclasses.replace(CELL, architecture=dataclasses.replace(Architecture(), **{name: value})))
+    for field in dataclasses.fields(Recipe):
+        recipe = dataclasses.replace(Recipe(), **{field.name: field.default * 2})  # type: ignore[operator]
+        changed.append(dataclasses.replace(CELL, recipe=recipe))
+    assert {field.name for field in dataclasses.fields(Architecture)} == {*others, "train_length"}
+    assert len({cell.id for cell in changed}) == len(changed)
+
+
+def test_a_field_added_later_with_a_default_leaves_ids_alone() -> None:
+    @dataclass(frozen=True)
+    class Before:
+        steps: int = 3
+
+    @dataclass(frozen=True)
+    class After(Before):
+        warmup: int = 0
+
+    assert canonical(Before(4), defaults=False) == canonical(After(4), defaults=False) == {"steps": 4.0}
+    assert canonical(After(4, 7), defaults=False) == {"steps": 4.0, "warmup": 7.0}
+    assert canonical(After(4), defaults=True) == {"steps": 4.0, "warmup": 0.0}
+
+
+def test_the_config_states_every_effective_parameter() -> None:
+    assert '"encoding":{"base":10000.0,"frequencies":16.0,"name":"rope","scale":1.0}' in CELL.config
+    assert '"learning_rate":0.0003' in CELL.config
+
+
+def test_what_has_no_canonical_form_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Holder:
+        held: object
+
+    with pytest.raises(InputError, match="has no canonical form"):
+        canonical(Holder({1, 2}), defaults=True)
+
+
+def test_labels_are_short_and_parse_back() -> None:
+    for encoding in (Rope(), Rope(scale=0.03), Sinusoidal(frequencies=8, base=100.0), ENCODINGS["alibi"]):
+        assert parse_encoding(TrainingCell(encoding, TASKS["prev"]).label) == encoding
+    assert CELL.label == "rope"
+
+
+def test_cells_are_checked_when_made() -> None:
+    with pytest.raises(InputError, match="RoPE needs an even head width"):
+        TrainingCell(Rope(), TASKS["prev"], Architecture(width=9))
+    with pytest.raises(InputError, match="no query row at training length 20"):
+        TrainingCell(Rope(), Skip(20))
+    with pytest.raises(InputError, match="adam"):
+        PredictionCell(Rope(), TASKS["prev"], rule="adan")
+    with pytest.raises(InputError, match="length 20 is not beyond the training length 20"):
+        TrainingUnit(CELL, (20,))
+    with pytest.raises(InputError, match="length 15 is not beyond"):
+        PredictionUnit(PredictionCell(Rope(), TASKS["induction"]), (30, 15))
+
+
+def test_axes_are_checked_when_made() -> None:
+    with pytest.raises(InputError, match="tier 4 does not exist"):
+        Axes((Rope(),), (TASKS["prev"],), tiers=(4,), seeds=(0,), lengths=(30,))
+    with pytest.raises(InputError, match="without lengths measures nothing"):
+        Axes((Rope(),), (TASKS["prev"],), tiers=(1,), seeds=(0,), lengths=())
+
+
+@pytest.mark.parametrize(("name", "trained", "measured"), [("quick", 35, 175), ("paper", 525, 2625)])
+def test_studies_have_the_sizes_they_claim(name: str, trained: int, measured: int) -> None:
+    units = units_of(STUDIES[name])
+    training = [unit for unit in units if isinstance(unit, TrainingUnit)]
+    assert len(units) - len(training) == 35
+    assert len(training) == trained
+    metrics = [key[1] for unit in units for key in unit.keys]
+    assert metrics.count("length_generalization") == measured
+    assert metrics.count("train_accuracy") == trained
+    assert metrics.count("alpha") == metrics.count("exists") == 175
+    keys = [key for unit in units for key in unit.keys]
+    assert len(set(keys)) == len(keys)
+
+
+def test_studies_share_cells_and_a_tier_can_be_taken_alone() -> None:
+    paper, quick = set(units_of(STUDIES["paper"])), set(units_of(STUDIES["quick"]))
+    assert quick < paper
+    second = units_of(STUDIES["paper"].only([2]))
+    assert {unit.cell.tier for unit in second} == {None, 2}
+    assert len(second) == 35 + 175
+    with pytest.raises(InputError, match="study 'quick' has no tier 2: choose from 1"):
+        STUDIES["quick"].only([2])
+
+
+def test_all_cells_of_a_seed_come_before_the_next_seed() -> None:
+    seeds = [unit.seed for unit in units_of(STUDIES["paper"]) if isinstance(unit, TrainingUnit)]
+    assert [seed for seed, _ in itertools.groupby(seeds)] == [0, 1, 2, 3, 4]
+
+
+def test_only_the_first_rule_asks_for_existence() -> None:
+    axes = Axes((Rope(),), (TASKS["prev"],), tiers=(), seeds=(), lengths=(30,), rules=("adam", "optimum"))
+    units = units_of(Study("rules", "?", (axes,)))
+    assert [len(unit.keys) for unit in units] == [2, 1]
