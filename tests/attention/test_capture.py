@@ -73,7 +73,10 @@ def test_a_faithful_source_passes(causal):
         ("no patterns", r"layer 0 \(ToyAttention\) reports no attention weights of its own"),
         ("changed output", r"'toy' cannot be analysed: capturing changes its output"),
         ("leak", r"a changed last token changes earlier outputs"),
-        ("one layer sees the future", r"layer 1 \(ToyAttention\) differs from layer 0 in whether a query sees later keys"),
+        (
+            "one layer sees the future",
+            r"layer 1 \(ToyAttention\) differs from layer 0 in whether a query sees later keys",
+        ),
     ],
 )
 def test_an_unfaithful_source_is_refused_with_the_reason(fault, message):

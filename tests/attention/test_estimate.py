@@ -73,7 +73,9 @@ def dense(logits, dropped, window=None):
 
     def kernel(gram, centred):
         g = profile(gram)
-        return vector(np.array([[g[t - s] if 0 <= t - s < len(g) else 0 for s in range(length)] for t in range(length)]), centred)
+        return vector(
+            np.array([[g[t - s] if 0 <= t - s < len(g) else 0 for s in range(length)] for t in range(length)]), centred
+        )
 
     def r2(forms):
         variance, residual = forms
@@ -84,7 +86,9 @@ def dense(logits, dropped, window=None):
         return np.array([a @ b, (a - kernel(x, centred)) @ (b - kernel(y, centred))])
 
     mean = logits.mean(0)
-    crossed = {c: sum(form(logits[x], logits[y], c) for x in range(n) for y in range(n) if x != y) for c in (False, True)}
+    crossed = {
+        c: sum(form(logits[x], logits[y], c) for x in range(n) for y in range(n) if x != y) for c in (False, True)
+    }
     row_signal = sum(kernel(logits[x], True) @ kernel(logits[y], True) for x in range(n) for y in range(n) if x != y)
     signal = sum(kernel(logits[x], False) @ kernel(logits[y], False) for x in range(n) for y in range(n) if x != y)
     single = np.mean([vector(logits[x], True) @ vector(logits[x], True) for x in range(n)])
@@ -156,7 +160,9 @@ def test_nothing_dropped_reports_attention_on_the_first_position():
 
 def test_batches_join_to_all_pairs():
     whole = random_capture(9)
-    parts = [capture_of(q, k, whole.scale) for q, k in zip(whole.query.split([5, 4]), whole.key.split([5, 4]), strict=True)]
+    parts = [
+        capture_of(q, k, whole.scale) for q, k in zip(whole.query.split([5, 4]), whole.key.split([5, 4]), strict=True)
+    ]
     for one, several in zip(estimate([whole]), estimate(parts), strict=True):
         for name in ("r2", "r2_raw", "r2_plugin", "r2_plugin_centred", "signal", "share"):
             assert getattr(several, name).value == pytest.approx(getattr(one, name).value, rel=1e-6), name
@@ -191,7 +197,9 @@ def test_constant_token_under_rotary_is_exactly_stationary_with_the_closed_form(
     (result,) = estimate([capture_of(query, key, 0.5)])
     q, k = (torch.view_as_complex(vector.view(4, 2)) for vector in mean)
     offset = torch.arange(LENGTH - DROPPED, dtype=torch.float64)[:, None]
-    expected = 0.5 * (q * k.conj() * torch.polar(torch.ones(1, 4, dtype=torch.float64), offset * frequencies)).real.sum(-1)
+    expected = 0.5 * (q * k.conj() * torch.polar(torch.ones(1, 4, dtype=torch.float64), offset * frequencies)).real.sum(
+        -1
+    )
     torch.testing.assert_close(result.g, expected)
     torch.testing.assert_close(result.kernel.g(20), expected[:20])
     for name in ("r2", "r2_raw", "r2_plugin", "r2_plugin_centred", "share"):
@@ -212,7 +220,7 @@ def test_content_alone_is_not_clipped_and_its_signal_is_within_its_interval_of_z
 
 
 def planted(sequences, heads, noise, generator, stationary=0.8):
-    """Logits = a Toeplitz part + a row-and-key part of known share + independent noise, as keys against unit queries."""
+    """Logits = a Toeplitz part + another part + independent noise, as queries against unit keys."""
     kept = LENGTH - DROPPED
     offset = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
     kernel = torch.exp(-offset.abs() / 6.0)
@@ -245,13 +253,13 @@ def test_intervals_cover_the_truth(sequences, noise):
         if name == "share":
             continue  # its truth includes the noise: checked below
         covered = np.mean([getattr(one, name).low <= expected <= getattr(one, name).high for one in results])
-        assert 0.91 <= covered, (name, covered)
+        assert covered >= 0.91, (name, covered)
     share = np.mean([one.share.value for one in results])
     covered = np.mean([one.share.low <= share <= one.share.high for one in results])
-    assert 0.91 <= covered, ("share", covered)
+    assert covered >= 0.91, ("share", covered)
     plug_in = np.mean([one.r2_plugin.value for one in results])
     covered = np.mean([one.r2_plugin.low <= plug_in <= one.r2_plugin.high for one in results])
-    assert 0.87 <= covered, ("plug-in", covered)
+    assert covered >= 0.87, ("plug-in", covered)
 
 
 def test_shared_permutation_destroys_a_kernel_and_follows_the_seed():

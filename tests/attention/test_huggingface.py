@@ -39,7 +39,11 @@ DECODERS = {
         "GptOssConfig",
         {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 9},
     ),
-    "gpt2": ("GPT2Model", "GPT2Config", {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 101, "n_positions": 128}),
+    "gpt2": (
+        "GPT2Model",
+        "GPT2Config",
+        {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 101, "n_positions": 128},
+    ),
     "opt": (
         "OPTModel",
         "OPTConfig",
@@ -48,7 +52,11 @@ DECODERS = {
 }
 ENCODERS = {
     "bert": ("BertModel", "BertConfig", SMALL),
-    "modernbert": ("ModernBertModel", "ModernBertConfig", {**SMALL, "local_attention": 8, "global_attn_every_n_layers": 2}),
+    "modernbert": (
+        "ModernBertModel",
+        "ModernBertConfig",
+        {**SMALL, "local_attention": 8, "global_attn_every_n_layers": 2},
+    ),
 }
 ROTARY = ("llama", "qwen2", "qwen3", "gemma", "gpt_neox", "phi", "mistral")
 
@@ -133,8 +141,10 @@ def test_scaling_is_the_layers_own_and_caps_are_seen():
 
 def test_without_our_mask_function_causality_would_be_lost_and_the_self_test_notices(monkeypatch):
     """transformers gives no mask for a name that only AttentionInterface knows; here a window is silently ignored."""
-    monkeypatch.setattr(masking_utils, "sdpa_mask", lambda *args, **kwargs: None)
-    with pytest.raises(InputError, match=r"layer \d \(MistralAttention\).*differ by .*tried transformers' AttentionInterface"):
+    monkeypatch.setattr(transformers.AttentionMaskInterface, "register", lambda *arguments: None)
+    with pytest.raises(
+        InputError, match=r"layer \d \(MistralAttention\).*differ by .*tried transformers' AttentionInterface"
+    ):
         self_test(HuggingFaceSource(tiny("mistral")))
 
 
@@ -182,7 +192,8 @@ def test_encoders_are_refused_rather_than_measured_on_half_their_pairs():
     ("model", "config", "fields"),
     [
         ("BloomModel", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101}),
-        ("FalconModel", "FalconConfig", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 101}),
+        ("FalconModel", "FalconConfig",
+         {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 101}),
         ("GPTNeoModel", "GPTNeoConfig", {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 101,
                                          "attention_types": [[["global"], 2]], "max_position_embeddings": 64}),
         ("MptModel", "MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 101}),

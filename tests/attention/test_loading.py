@@ -151,7 +151,9 @@ def test_a_hub_id_that_the_hub_does_not_give(monkeypatch):
         raise OSError("no such repository")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(InputError, match=r"'nobody/nothing' is no folder or file here, and the hub did not give it \(no such"):
+    with pytest.raises(
+        InputError, match=r"'nobody/nothing' is no folder or file here, and the hub did not give it \(no such"
+    ):
         load("nobody/nothing")
 
 
@@ -230,6 +232,6 @@ def test_a_full_disk_is_said(converted, monkeypatch):
 def test_a_broken_gguf_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("POSKERNEL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
-    with pytest.raises(InputError, match="broken.gguf' cannot be read as a Hugging Face model"):
+    with pytest.raises(InputError, match=r"broken.gguf' cannot be read as a Hugging Face model"):
         load(str(tmp_path / "broken.gguf"))
     assert list((tmp_path / "cache" / "models").iterdir()) == []

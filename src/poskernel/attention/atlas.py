@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from poskernel.attention.capture import AttentionSource, self_test
@@ -59,8 +59,7 @@ class HeadReport:
         """The head as one flat row; g and its band at the given offsets. Undefined numbers are nan."""
         estimate, shown = self.estimate, [offset for offset in offsets if offset < self.estimate.g.shape[0]]
         absent = [math.nan] * (len(offsets) - len(shown))
-        g, error = estimate.g[shown].tolist(), estimate.g_error[shown].tolist()
-        reach = student_reach(estimate.r2.n)
+        g, reach = estimate.g[shown], student_reach(estimate.r2.n) * estimate.g_error[shown]
         return {
             "layer": estimate.layer,
             "head": estimate.head,
@@ -80,9 +79,9 @@ class HeadReport:
             "half_width": self.profile.half_width,
             "kind": self.kind,
             "sentence": self.sentence,
-            "g": g + absent,
-            "g_low": [value - reach * half for value, half in zip(g, error, strict=True)] + absent,
-            "g_high": [value + reach * half for value, half in zip(g, error, strict=True)] + absent,
+            "g": shortened(g) + absent,
+            "g_low": shortened(g - reach) + absent,
+            "g_high": shortened(g + reach) + absent,
         }
 
     def _repr_html_(self) -> str:
@@ -95,6 +94,11 @@ class HeadReport:
 def spread(name: str, estimate: Estimate) -> dict[str, float]:
     """An estimate as three columns."""
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def shortened(curve: Float[Tensor, " offset"]) -> list[float]:
+    """A curve for reading: six digits after the point, far below its error, keep a document of 1000 heads small."""
+    return [round(value, 6) for value in curve.tolist()]
 
 
 def student_reach(n: int) -> float:
@@ -318,7 +322,11 @@ def default_text() -> str:
 
 
 def windows(
-    source: AttentionSource, encode: Callable[[str], list[int]] | None, text: str | Tensor | None, sequences: int, length: int
+    source: AttentionSource,
+    encode: Callable[[str], list[int]] | None,
+    text: str | Tensor | None,
+    sequences: int,
+    length: int,
 ) -> tuple[Int[Tensor, "sequence position"], str]:
     """The first consecutive windows of the text's tokens, and the digest of the text."""
     if isinstance(text, Tensor):

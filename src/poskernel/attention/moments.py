@@ -85,10 +85,10 @@ def key_sums(
     query: Float[Tensor, "batch position width"], key: Float[Tensor, "batch position width"], grid: PairGrid
 ) -> Float[Tensor, "batch position"]:
     """Sum over each row's keys of <q_t, k_s>, by a running sum of the keys."""
-    sums = key.double().cumsum(1)
+    sums = key.cumsum(1)
     if grid.window < grid.length:
         sums = sums - torch.cat([torch.zeros_like(sums[:, : grid.window]), sums[:, : -grid.window]], 1)
-    return (query.double() * sums).sum(-1)
+    return (query * sums).sum(-1).double()
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,19 +193,22 @@ def measure_head(
         stop = min(start + ROWS_PER_TILE, grid.length)
         first = max(0, start - grid.window + 1)
         hidden = view.hidden(start, stop, first)
+        # Without a window only the last square of a tile, on the diagonal, hides pairs: masking the rest costs as much.
+        edge = start - first if grid.window == grid.length else 0
         if capture.bilinear:
             shift = -row_mean[:, start:stop, None].to(query)
             tile = torch.baddbmm(shift, query[:, start:stop], key[:, first:stop].transpose(1, 2))
         else:
             tile = capture.logits(view.head, view.positions(start, stop), view.positions(first, stop))
-            add_diagonals(profile, tile.masked_fill(hidden, 0), start - first)
-            row_mean[:, start:stop] = (
-                tile.masked_fill(hidden, 0).sum(-1, dtype=torch.float64) / grid.row_counts[start:stop]
-            )
+            tile = tile.masked_fill(hidden, 0)
+            add_diagonals(profile, tile, start - first)
+            row_mean[:, start:stop] = tile.sum(-1, dtype=torch.float64) / grid.row_counts[start:stop]
             tile = tile - row_mean[:, start:stop, None].to(tile)
+        border, veil = tile[..., edge:], hidden[:, edge:]
         if weigh:
-            masses += attention_masses(view, tile.masked_fill(hidden, float("-inf")), row_mean[:, start:stop], start)
-        tile.masked_fill_(hidden, 0)
+            border.masked_fill_(veil, float("-inf"))
+            masses += attention_masses(view, tile, row_mean[:, start:stop], start)
+        border.masked_fill_(veil, 0)
         flat = tile.flatten(1)
         row_variance += flat @ flat.T
         if gram is not None:
