@@ -4,6 +4,7 @@ One torch thread a process: the suite's arrays are small, and two processes shar
 """
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,3 +17,22 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session", autouse=True)
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["POSKERNEL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny random Llama as safetensors and a tokenizer of the words w0 to w59."""
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    place = tmp_path_factory.mktemp("tiny-llama")
+    words = {f"w{number}": number for number in range(60)} | {"[UNK]": 60}
+    words_only = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    words_only.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words_only, unk_token="[UNK]").save_pretrained(place)
+    config = transformers.LlamaConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+        vocab_size=61, max_position_embeddings=64, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(config).save_pretrained(place)
+    return place

@@ -27,6 +27,7 @@ app = App(
 )  # fmt: skip
 
 
+app.meta.suppress_keyboard_interrupt = False
 for verb in (predict, screen, analyze, report, doctor):
     app.command(verb)
 app.command(study)

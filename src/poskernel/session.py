@@ -1,6 +1,8 @@
 """Options that every verb takes, and how texts of the command line become values."""
 
+import inspect
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
@@ -73,10 +75,17 @@ def layer_numbers(text: str) -> list[int]:
 
 def resolved(command: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     """The configuration a command runs with, as TOML with the names of the flags."""
+    parameters = inspect.signature(command).parameters
     values: dict[str, Any] = {}
+    given: list[str] = []
     for name, value in arguments.items():
-        values |= asdict(value) if is_dataclass(value) and not isinstance(value, type) else {name: value}
-    lines = [f"# poskernel {command.__name__.replace('_', '-')}"]
+        if is_dataclass(value) and not isinstance(value, type):
+            values |= asdict(value)
+        elif parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
+            given.append(shlex.quote(str(value)))
+        else:
+            values[name] = value
+    lines = [" ".join(["# poskernel", command.__name__.replace("_", "-"), *given, "--config THIS_FILE"])]
     for name, value in values.items():
         if value is not None:
             shown = str(value) if isinstance(value, Path) else value

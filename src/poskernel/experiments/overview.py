@@ -21,6 +21,7 @@ from poskernel.experiments.comparison import (
     at_length,
     compare,
 )
+from poskernel.statistics import median
 from poskernel.storage import write_whole
 from poskernel.study import STUDIES, Store, progress_for, run
 from poskernel.study.transfer import export, manifest

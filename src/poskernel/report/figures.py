@@ -250,7 +250,7 @@ def draw_curves(axis: Axes, table: pd.DataFrame, tasks: Sequence[str]) -> None:
         rows = table[table["task"] == task].sort_values("length")
         ink, mark = series_look(index)
         axis.plot(rows["length"], rows["alpha"], color=ink, linestyle=(0, (4, 2)), linewidth=1.3)
-        axis.plot(rows["length"], rows["accuracy"], color=ink, linewidth=1.6, marker=mark, markersize=4, clip_on=False)
+        axis.plot(rows["length"], rows["accuracy"], color=ink, linewidth=1.6, marker=mark, markersize=4)
         if set(rows.columns) >= BAND:
             axis.fill_between(
                 rows["length"], rows["accuracy_low"], rows["accuracy_high"], color=ink, alpha=0.15, linewidth=0

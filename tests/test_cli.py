@@ -1,0 +1,146 @@
+"""The command line as a whole: exit codes, one sentence a failure, one document on stdout, configuration files."""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from poskernel import cli
+from poskernel.errors import RunError
+
+CELL = ["predict", "rope", "prev", "--lengths", "30", "--no-existence"]
+
+
+def test_json_is_all_that_stdout_holds(capsys):
+    assert cli.main([*CELL, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["task"] == "prev"
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["predcit"], "Did you mean"),
+        (["predict", "rope", "prev", "--lenghts", "30"], "--lengths"),
+        (["predict", "rop", "prev"], "did you mean 'rope'"),
+        (["predict", "rope", "perv"], "did you mean 'prev'"),
+        (["predict", "rope:bse=3", "prev"], "did you mean 'base'"),
+        (["predict", "rope:base=-1", "prev"], "-1.0"),
+        (["predict", "rope", "prev", "--rule", "adm"], "did you mean 'adam'"),
+        (["predict", "rope", "prev", "--lengths", "30,x"], "'30,x'"),
+        (["predict", "rope", "prev", "--lengths", "20"], "not beyond the training length 20"),
+        (["predict", "rope", "prev", "--train-length", "many"], "many"),
+        (["predict", "rope", "prev", "--threads", "0"], "--threads is 0"),
+        (["predict", "rope", "prev", "--seed", "-3"], "-3"),
+        (["predict", "rope", "prev", "--config", "absent.toml"], "absent.toml"),
+        (["study", "run", "qick"], "did you mean 'quick'"),
+        (["study", "export", "quick", "--format", "xlsx"], "xlsx"),
+        (["study", "run", "quick", "--tiers", "7"], "no tier 7"),
+        (["analyze", "package:no-such-package"], "no-such-package"),
+        (["analyze", "x", "--layers", "one"], "'one'"),
+        (["analyze", "x", "--text", "absent.txt"], "absent.txt"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err and err.startswith("poskernel: ") and err.count("\n") == 1 and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (RunError("layer 3 gave NaN: use float32."), 1, "layer 3 gave NaN"),
+        (MemoryError(), 1, "out of memory"),
+        (OSError(28, "No space left on device", "rows.csv"), 1, "No space left on device: 'rows.csv'"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ZeroDivisionError("division by zero"), 1, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_each_ending_has_its_code(error, code, words, capsys, monkeypatch):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("poskernel.realizability.predict", fail)
+    assert cli.main(CELL) == code
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+    assert cli.main([*CELL, "-v"]) == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_sigterm_ends_with_143():
+    script = textwrap.dedent("""
+        import sys, time
+        import poskernel.realizability
+        from poskernel import cli
+        def hang(*arguments, **options):
+            print("ready", flush=True)
+            time.sleep(60)
+        poskernel.realizability.predict = hang
+        sys.exit(cli.main(["predict", "rope", "prev"]))
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert err.startswith("poskernel: terminated")
+
+
+def test_a_reader_that_leaves_early_is_no_fault():
+    line = f"{sys.executable} -m poskernel.cli study list --json | head -c 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout == "{" and "Traceback" not in done.stderr
+
+
+def test_configuration_file_and_flags(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = tmp_path / "settings.toml"
+    settings.write_text('train-length = 10\nlengths = "25"\nexistence = false\n')
+    assert cli.main(["predict", "rope", "prev", "--config", str(settings), "--lengths", "15", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["train_length"] == 10
+    assert [row["length"] for row in document["rows"]] == [15]
+    assert document["rows"][0]["exists"] is None
+    settings.write_text("trian-length = 10\n")
+    assert cli.main(["predict", "rope", "prev", "--config", str(settings)]) == 2
+    assert "trian-length" in capsys.readouterr().err
+
+
+def test_the_resolved_configuration_is_shown_and_saved_and_can_be_used_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*CELL, "--show-config"]) == 0
+    shown = capsys.readouterr().out
+    assert 'lengths = "30"' in shown and "existence = false" in shown and "alpha" not in shown
+    assert cli.main([*CELL, "--out", "saved", "--json"]) == 0
+    first = capsys.readouterr().out
+    saved = tmp_path / "saved" / "config.toml"
+    assert saved.read_text().startswith("# poskernel predict rope prev --config")
+    assert (tmp_path / "saved" / "predict.csv").read_text().startswith("encoding,task")
+    assert cli.main(["predict", "rope", "prev", "--config", str(saved), "--json"]) == 0
+    assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize(
+    "verb", [[], ["predict"], ["screen"], ["study"], ["study", "run"], ["analyze"], ["report"], ["doctor"]]
+)
+def test_every_verb_explains_itself(verb, capsys):
+    assert cli.main([*verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Usage:" in out and len(out.splitlines()) > 8
+
+
+def test_the_version(capsys):
+    from poskernel import __version__
+
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__

@@ -1,0 +1,89 @@
+"""analyze, report and doctor from the command line, on a tiny random model."""
+
+import json
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("altair")
+
+from poskernel import cli
+from poskernel.encodings import ENCODINGS
+from poskernel.models.training import Recipe
+from poskernel.study import STUDIES, Axes, Study
+from poskernel.tasks import TASKS
+
+HEAD_FIELDS = {
+    "layer", "head", "r2", "r2_low", "r2_high", "r2_raw", "r2_plugin", "signal", "share", "peak_offset", "half_width",
+    "kind", "sentence", "g",
+}  # fmt: skip
+SETTING_FIELDS = {
+    "schema", "model", "weights_digest", "quantization", "dtype", "text_digest", "sequences", "length", "dropped",
+    "encoder_or_decoder", "heads",
+}  # fmt: skip
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(" ".join(f"w{(7 * number * number) % 60}" for number in range(400)))
+    return path
+
+
+def test_analyze_gives_the_documented_fields_and_files(tiny_llama, text, tmp_path, capsys):
+    out, page = tmp_path / "atlas", tmp_path / "atlas.html"
+    arguments = ["--text", str(text), "--sequences", "6", "--length", "48", "--dropped", "4", "--layers", "0-1"]
+    assert cli.main(["analyze", str(tiny_llama), *arguments, "--json", "--out", str(out), "--report", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) >= SETTING_FIELDS and len(found["heads"]) == 8
+    assert all(set(head) >= HEAD_FIELDS for head in found["heads"])
+    assert (out / "heads.csv").exists() and (out / "profiles.parquet").exists()
+    assert "layer" in page.read_text()
+    assert cli.main(["analyze", str(tiny_llama), *arguments, "-q"]) == 0
+    assert "head" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--length", "4000"], "64"),
+        (["--length", "60", "--sequences", "9"], "400 tokens"),
+        (["--layers", "7", "--length", "48", "--sequences", "4"], "layer 7"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(options, words, tiny_llama, text, capsys):
+    assert cli.main(["analyze", str(tiny_llama), "--text", str(text), "-q", *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_is_not_there(device, tiny_llama, text, capsys):
+    import torch
+
+    if getattr(torch, device).is_available():
+        pytest.skip(f"{device} is there")
+    assert cli.main(["analyze", str(tiny_llama), "--text", str(text), "--device", device, "--length", "48"]) == 2
+    assert device in capsys.readouterr().err
+
+
+def test_the_report_end_to_end_in_small(tiny_llama, monkeypatch, tmp_path, capsys):
+    """The whole main job on two cells and a tiny model: it resumes, and its page stands alone."""
+    axes = Axes(
+        (ENCODINGS["rope"], ENCODINGS["learned"]), (TASKS["prev"], TASKS["first"]), tiers=(1,), seeds=(0,),
+        lengths=(30, 60), width=16, recipe=Recipe(steps=3), existence=False,
+    )  # fmt: skip
+    monkeypatch.setitem(STUDIES, "quick", Study("quick", "Does it run?", (axes,)))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert cli.main(["report", "--without-model", "--workers", "1", "-q"]) == 0
+        assert capsys.readouterr().out.strip() == "out/report.html"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Who generalizes" in page and "How well it predicts" in page
+    for name in ("alpha-and-lg", "scatter", "length-curves"):
+        assert {path.suffix for path in (tmp_path / "out" / "figures").glob(f"{name}.*")} == {".png", ".svg", ".csv"}
+
+
+def test_doctor_says_what_is_installed(tmp_path, capsys):
+    assert cli.main(["doctor", "--json", "--store", str(tmp_path / "none.sqlite")]) == 0
+    found = {row["what"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert found["torch"]["fine"]
