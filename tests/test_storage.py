@@ -20,12 +20,16 @@ def test_the_variable_chooses_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_writes_text_and_bytes_and_makes_folders(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
-    write_whole(path, "grün\n")
+    mask = os.umask(0o027)
+    try:
+        write_whole(path, "grün\n")
+    finally:
+        os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o640  # as any file the user writes, not as private as a temporary one
     assert path.read_bytes() == "grün\n".encode()
     write_whole(path, b"\x00\x01")
     assert path.read_bytes() == b"\x00\x01"
     assert [each.name for each in path.parent.iterdir()] == ["file"]
-    assert path.stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])

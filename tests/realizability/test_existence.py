@@ -165,6 +165,13 @@ def test_without_a_cycle_some_profile_solves_the_task_and_with_one_none(keys: li
     ]
     if cycle is not None:
         assert all(pair in beats for pair in zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+        # No shorter one: the powers of the relation have an empty diagonal until then.
+        step = torch.zeros(len(keys), len(keys), dtype=torch.long)
+        step[tuple(torch.tensor(beats).T)] = 1
+        walk = step
+        for _ in range(len(cycle) - 1):
+            assert not walk.diagonal().any()
+            walk = (walk @ step).clamp(max=1)
         return
     height = [0.0] * len(keys)
     for _ in keys:

@@ -42,6 +42,12 @@ def test_the_margin_of_a_known_programme() -> None:
     assert best.weights[:2] == pytest.approx([0.5, 1.0])
 
 
+def test_what_counts_as_a_margin() -> None:
+    assert best_margin(np.array([[2e-6]]), np.array([np.inf])).positive
+    assert not BestMargin(1e-6, 1.0, np.ones(1)).positive
+    assert not BestMargin(math.nan, 1.0, None).positive
+
+
 def test_a_contradiction_is_bounded_by_zero() -> None:
     best = best_margin(np.array([[1.0, 2.0, 0.0], [-1.0, -2.0, 0.0]]), FREE)
     assert not best.positive

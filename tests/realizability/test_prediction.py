@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -7,11 +8,12 @@ from torch import Tensor
 
 import reference
 from cells import LENGTHS, alphas, kernel
-from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, RelativeEncoding, Rope, Sinusoidal
+from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, KernelFamily, RelativeEncoding, Rope, Sinusoidal
 from poskernel.errors import InputError
 from poskernel.realizability import certificate, predict, predict_all, screen, screen_document
 from poskernel.realizability.prediction import PREDICT_SCHEMA, SCREEN_SCHEMA, Prediction
-from poskernel.tasks import TASKS, OffsetRegime, Task
+from poskernel.realizability.selection import Selection, SelectionRule
+from poskernel.tasks import TASKS, OffsetRegime, Targets, Task
 
 
 def quick(encoding: Encoding | str, task: Task | str, **options: object) -> Prediction:
@@ -97,6 +99,29 @@ def test_content_tasks_are_listed_with_alpha_undefined() -> None:
     assert [row.alpha for row in found.rows] == [None] * 5
     assert {row.exists for row in found.rows} == {"not-applicable"}
     assert "the targets depend on the tokens" in found.rows[0].reason
+
+
+@dataclass(frozen=True)
+class FirstButOneRow(SelectionRule):
+    """A user's rule: key 0 everywhere, except that row 5 looks at itself."""
+
+    name = "first-but-one-row"
+
+    def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
+        weights = torch.zeros(family.shape, dtype=torch.float64)
+        weights[:, 0], weights[5, 5] = 1.0, 2.0
+        return [Selection(weights) for _ in targets]
+
+
+def test_nothing_is_certified_where_the_training_length_is_not_solved() -> None:
+    found = quick("learned", "first", rule=FirstButOneRow())
+    assert found.rule == "first-but-one-row"
+    assert found.realized is False
+    assert found.train_margin == -1.0
+    for row in found.rows:
+        assert row.alpha == 1.0
+        assert not row.certified
+        assert "the training length itself is not solved" in row.reason
 
 
 def test_reach_of_growing_tasks_is_the_first_failing_length() -> None:
@@ -194,7 +219,7 @@ class Itself(Task):
 @pytest.mark.parametrize("rule", ["adam", "optimum", "adam0", "max-margin", "min-norm"])
 def test_a_user_s_encoding_and_task_work_end_to_end(rule: str) -> None:
     found = predict(Logarithm(), Itself(), 20, [30, 60], rule)
-    # The target's own basis value is 0, so least squares sees nothing to fit: min-norm picks weight 0 and ties everywhere.
+    # The target's own basis value is 0, so least squares has nothing to fit: min-norm picks weight 0, all ties.
     assert [row.alpha for row in found.rows] == ([0.0, 0.0] if rule == "min-norm" else [1.0, 1.0])
     assert [row.exists for row in found.rows] == ["yes", "yes"]
     assert found.encoding == "logarithm"
