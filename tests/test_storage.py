@@ -87,3 +87,12 @@ def test_others_may_read_as_the_umask_says(tmp_path: Path) -> None:
     plain = tmp_path / "plain.txt"
     plain.write_text("")
     assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_a_reader_in_the_middle_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    write_whole(path, "old")
+    with path.open() as reader:
+        write_whole(path, "new")
+        assert reader.read() == "old"
+    assert path.read_text() == "new"
