@@ -17,6 +17,8 @@ from poskernel.threads import one_thread
 
 PREDICT_SCHEMA = "poskernel.predict/1"
 SCREEN_SCHEMA = "poskernel.screen/1"
+LENGTH_BY_LENGTH_HORIZON = 4096
+"""How far `reach` is searched where targets or family change with the length: its cost grows with the square."""
 SCREEN_LENGTHS = (30, 40, 50, 60, 80)
 ABSOLUTE_EXISTENCE_LIMIT = 128
 """Longest length at which existence is asked of an absolute family by default: its programme grows with the square."""
@@ -111,8 +113,10 @@ def predict_all(
         raise InputError("no length to predict: give at least one beyond train_length.")
     if horizon is not None and horizon <= train_length:
         raise InputError(f"horizon {horizon} is not beyond the training length {train_length}: give a longer one.")
-    searched = horizon or max(encoding.reach_horizon, 2 * train_length)
-    cells = [Cell(encoding, task, train_length, rule.name, searched) for task in parsed]
+    cells = [
+        Cell(encoding, task, train_length, rule.name, horizon or default_horizon(encoding, task, train_length))
+        for task in parsed
+    ]
     for cell in cells:
         cell.check(lengths)
     positional = [cell for cell in cells if not isinstance(cell.task, ContentTask)]
@@ -127,6 +131,12 @@ def predict_all(
             if isinstance(cell.task, ContentTask)
             else cell.prediction(next(chosen), lengths, ask)
         )
+
+
+def default_horizon(encoding: Encoding, task: Task, train_length: int) -> int:
+    """How far `reach` is searched: less far where every length has to be looked at on its own."""
+    one_pass = not (task.depends_on_length or encoding.depends_on_length)
+    return max(encoding.reach_horizon if one_pass else LENGTH_BY_LENGTH_HORIZON, 2 * train_length)
 
 
 @dataclass(frozen=True)

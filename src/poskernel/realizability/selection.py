@@ -24,6 +24,9 @@ from poskernel.realizability.margin_programme import best_margin, margin_constra
 from poskernel.specification import parse_specification
 from poskernel.tasks import Targets
 
+GRADIENT = 1e-10
+"""Norm of the gradient at which the optimum counts as reached."""
+
 
 @dataclass(frozen=True, eq=False)
 class Selection:
@@ -119,7 +122,8 @@ class Optimum(SelectionRule):
             crossed = (weights > upper) & ~fixed
             released = fixed & (gradient > 0)
             if not (crossed | released).any():
-                return Selection(span.lift(weights))
+                left = float(gradient[~fixed].norm())
+                return Selection(span.lift(weights), "" if left < GRADIENT else f"stopped at a gradient of {left:.1e}")
             fixed = (fixed | crossed) & ~released
             weights = torch.where(fixed, upper.clamp(max=0.0), weights)
 
@@ -143,7 +147,7 @@ class Optimum(SelectionRule):
             share = (rows @ weights).masked_fill(~seen, float("-inf")).softmax(1)
             expected = torch.einsum("rk,rkw->rw", share, rows)
             gradient = (expected - wanted).mean(0) + self.weight_decay * weights
-            if float(gradient[free].norm()) < 1e-10:
+            if float(gradient[free].norm()) < GRADIENT:
                 break
             weighted = rows * share[:, :, None].sqrt()
             flat = weighted.flatten(0, 1)
