@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TextIO
+from typing import IO
 
 PLAIN_SECONDS = 10.0
 """Least time between two plain lines."""
@@ -63,7 +63,7 @@ class Silent(Progress):
 class PlainLines(Progress):
     """A line now and then, and one at the end."""
 
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    stream: IO[str] = field(default_factory=lambda: sys.stderr)
     clock: Callable[[], float] = time.monotonic
     last_shown: float = float("-inf")
 

@@ -129,8 +129,9 @@ def import_results(folder: Path, store: Store) -> int:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a results folder; InputError for one of another version."""
+    data = read_bytes(folder / MANIFEST_FILE)
     try:
-        about: dict[str, Any] = json.loads(read_bytes(folder / MANIFEST_FILE))
+        about: dict[str, Any] = json.loads(data)
     except ValueError:
         raise InputError(f"'{folder / MANIFEST_FILE}' is no JSON document: fetch it again.") from None
     if about.get("schema") != MANIFEST_SCHEMA:
