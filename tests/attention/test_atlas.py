@@ -72,7 +72,8 @@ def test_planted_kinds_and_sentences(atlas):
     estimate = first.estimate
     assert first.sentence == (
         f"previous-token head: positional kernel peaks at offset 1, half-width 1, "
-        f"position {estimate.share.value:.0%} of its logit variance, R2 {estimate.r2.value:.2f} ({estimate.r2.low:.2f} to {estimate.r2.high:.2f}); "
+        f"position {estimate.share.value:.0%} of its logit variance, "
+        f"R2 {estimate.r2.value:.2f} ({estimate.r2.low:.2f} to {estimate.r2.high:.2f}); "
         f"{estimate.first_mass:.0%} of its attention on the first token"
     )
     assert first.kernel.horizon == 56
