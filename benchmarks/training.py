@@ -1,6 +1,7 @@
 """Speed of training: python benchmarks/training.py (about two minutes).
 
-The package's loop against a plain PyTorch loop of the same model, recipe and data, both in one single-threaded process, in turns.
+The package's loop against a plain PyTorch loop of the same model, recipe and data, in turns in one single-threaded
+process.
 """
 
 import time
@@ -8,16 +9,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from record import write
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from poskernel.encodings import ENCODINGS, Encoding
+from poskernel.encodings import ENCODINGS, Encoding, Placement
 from poskernel.models.training import Recipe, initial_model, training_batches, training_steps
 from poskernel.models.transformer import Architecture, rotate
 from poskernel.study.grid import TIERS
 from poskernel.tasks import IGNORED_LABEL, TASKS, Task
 from poskernel.threads import one_thread
+from record import write
 
 STEPS, ROUNDS = 40, 8
 
@@ -32,7 +33,7 @@ class PlainBlock(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
-    def forward(self, x: Tensor, placement, mask: Tensor) -> Tensor:  # noqa: ANN001
+    def forward(self, x: Tensor, placement: Placement, mask: Tensor) -> Tensor:
         """One block on every row."""
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads).unbind(2)
@@ -74,7 +75,8 @@ def plain_steps(shape: Architecture, encoding: Encoding, task: Task) -> Iterator
     model = PlainModel(shape, encoding)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01)
     for tokens in training_batches(shape, Recipe(steps=10**9), 0):
-        loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), task.labels(tokens).flatten(), ignore_index=IGNORED_LABEL)
+        logits, labels = model(tokens).flatten(0, 1), task.labels(tokens).flatten()
+        loss = nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED_LABEL)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -206,6 +206,7 @@ def analyze(
     seed: int = 0,
     null: bool = True,
     progress: Progress | None = None,
+    device: str = "auto",
 ) -> Atlas:
     """Measure the positional kernel of every head of a model, or of the given layers.
 
@@ -215,9 +216,13 @@ def analyze(
     `sequences` consecutive windows of `length` tokens of the text; no token is added to them (no BOS): the first token
     takes its place, and the first `dropped` positions are left out of every estimate as queries and as keys.
 
+    `device` is auto (an accelerator where there is one), cpu, cuda or mps; estimates are made on the CPU.
+
     Raises InputError for input that cannot be measured, RunError for activations that are not finite numbers.
     """
+    place = present_device(device)
     source, encode, origin = opened(model)
+    source.to(place)
     step = progress or (lambda what, done, total: None)
     step("self-test", 0, 1)
     check_length(source, length, dropped)
@@ -245,6 +250,18 @@ def analyze(
         pattern_error=test.pattern_error,
     )
     return Atlas(setting, reports, listed_offsets(length - dropped))
+
+
+def present_device(device: str) -> str:
+    """The device that a name stands for; InputError for an accelerator that is not there."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return next(name for name in ("cuda", "mps", "cpu") if there[name])
+    if device not in there:
+        raise InputError(f"device '{device}' is unknown: give auto, {', '.join(there)}.")
+    if not there[device]:
+        raise InputError(f"there is no {device} device here: give --device cpu.")
+    return device
 
 
 def opened(model: Any) -> tuple[AttentionSource, Callable[[str], list[int]] | None, tuple[str | None, str | None]]:

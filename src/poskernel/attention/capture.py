@@ -109,6 +109,11 @@ class AttentionSource(ABC):
     position_limit: int | None
     dtype: torch.dtype
 
+    def to(self, device: str) -> None:
+        """Move the model to a device; captures and outputs come back on the CPU. InputError where it cannot move."""
+        if device != "cpu":
+            raise InputError(f"'{self.name}' runs on the CPU alone, not on {device}: give --device cpu.")
+
     @abstractmethod
     def forward(
         self, tokens: Int[Tensor, "batch position"], consume: Consumer | None

@@ -57,16 +57,22 @@ class HuggingFaceSource(AttentionSource):
         self.consume: Consumer | None = None
         self.calls = 0
 
+    def to(self, device: str) -> None:
+        """Move the module."""
+        self.module.to(device)
+
     def forward(
         self, tokens: Int[Tensor, "batch position"], consume: Consumer | None
     ) -> Float[Tensor, "batch position width"]:
-        """Last hidden states of the model without its output layer."""
+        """Last hidden states of the model without its output layer, on the CPU."""
         if consume is None:
-            return self.run(tokens).last_hidden_state
+            hidden: Tensor = self.run(tokens).last_hidden_state
+            return hidden.cpu()
         with self.capturing():
             self.consume, self.calls = consume, 0
             try:
-                return self.run(tokens).last_hidden_state
+                hidden = self.run(tokens).last_hidden_state
+                return hidden.cpu()
             finally:
                 self.consume = None
 
@@ -79,7 +85,7 @@ class HuggingFaceSource(AttentionSource):
             options["use_cache"] = False
         try:
             with torch.inference_mode():
-                return self.module(input_ids=tokens, **options)
+                return self.module(input_ids=tokens.to(next(self.module.parameters()).device), **options)
         finally:
             self.module.train(training)
 
@@ -87,7 +93,7 @@ class HuggingFaceSource(AttentionSource):
         """Attention weights that the family's eager attention reports."""
         with implementation(self.module, "eager", self):
             attentions = self.run(tokens, output_attentions=True).attentions
-        return [weights for weights in attentions or () if weights is not None]
+        return [weights.cpu() for weights in attentions or () if weights is not None]
 
     def layer_class(self, layer: int) -> str:
         """The layer's attention class, found by its name."""
@@ -145,6 +151,9 @@ class HuggingFaceSource(AttentionSource):
                 f"'{self.name}' cannot be analysed: {type(module).__name__} attends {key.shape[2]} keys from {length} "
                 "queries (cross-attention or a key cache), and only self-attention is measured."
             )
+        # Estimates are made on the CPU in float64, which not every accelerator has.
+        query, key, mask = query.cpu(), key.cpu(), None if mask is None else mask.cpu()
+        bias, sinks = (None if part is None else part.cpu() for part in map(options.get, ("position_bias", "s_aux")))
         declared = options.get("is_causal")
         causal = bool(getattr(module, "is_causal", True) if declared is None else declared)
         kept, window = mask, None
@@ -160,9 +169,9 @@ class HuggingFaceSource(AttentionSource):
             causal=causal,
             window=window,
             mask=kept,
-            bias=options.get("position_bias"),
+            bias=bias,
             softcap=options.get("softcap"),
-            sinks=options.get("s_aux"),
+            sinks=sinks,
         )
 
     def output(
@@ -190,7 +199,8 @@ class HuggingFaceSource(AttentionSource):
                 "module has no eager attention function to compute them."
             )
         length = query.shape[2]
-        allowed = torch.ones(1, 1, length, length, dtype=torch.bool).tril() if mask is None else mask
+        everything = torch.ones(1, 1, length, length, dtype=torch.bool, device=query.device)
+        allowed = everything.tril() if mask is None else mask
         added = torch.zeros_like(allowed, dtype=query.dtype).masked_fill(~allowed, torch.finfo(query.dtype).min)
         # One sequence at a time: the eager function holds a few squares of side T for every head.
         parts = [

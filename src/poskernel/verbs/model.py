@@ -43,8 +43,9 @@ def analyze(
 
     steps = console.Steps(quiet=session.quiet)
     chosen = None if layers is None else layer_numbers(layers)
+    words, seed, device = console.read_text(text), session.seed, session.device
     atlas = measure(
-        model, console.read_text(text), sequences, length, chosen, dropped, session.seed, progress=steps.show,
+        model, words, sequences, length, chosen, dropped, seed=seed, progress=steps.show, device=device
     )  # fmt: skip
     if session.out is not None or report is not None:
         from poskernel.experiments.overview import write_atlas
