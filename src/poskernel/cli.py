@@ -1,5 +1,6 @@
 """The command line: parse, call, print. Everything heavy is imported where it is used, so that --help is quick."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -63,6 +64,8 @@ def launch(
         from poskernel.storage import write_whole
 
         write_whole(session.out / "config.toml", settings)
+    if session.quiet or not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of libraries that convert weights
     use_threads(session.threads)
     command(*bound.args, **bound.kwargs)
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from poskernel.statistics import Estimate
+from poskernel.statistics import Estimate, undefined
 
 CONFIDENCE = 0.95
 MINIMUM_SEQUENCES = 4
@@ -102,17 +102,12 @@ def interval(value: float, variance: float, n: int, method: str) -> Estimate:
     return Estimate(value, value - half, value + half, n, method)
 
 
-def undefined(n: int, reason: str) -> Estimate:
-    """An estimate that does not exist, with the reason in its method."""
-    return Estimate(math.nan, math.nan, math.nan, n, f"undefined: {reason}")
-
-
 def pair_ratio(moments: PairMoments, numerator: int, denominator: int) -> Estimate:
     """Ratio of two forms' means over pairs of different sequences, whose sampling noise is independent."""
     means = moments.unbiased()
     if not means[denominator] > 0:
         return undefined(
-            moments.sequences, "the variance of the mean logits does not stand out from their sampling noise"
+            moments.sequences, "undefined: the variance of the mean logits does not stand out from their sampling noise"
         )
     value = float(means[numerator] / means[denominator])
     slope = torch.zeros_like(means)
@@ -131,7 +126,7 @@ def plug_in_ratio(moments: PairMoments, numerator: int, denominator: int) -> Est
     """Ratio of two forms of the mean over sequences; its interval is about its own expectation, which noise biases."""
     n, means = moments.sequences, moments.plug_in()
     if not means[denominator] > 0:
-        return undefined(n, "the logits do not vary")
+        return undefined(n, "undefined: the logits do not vary")
     value = float(means[numerator] / means[denominator])
     slope = torch.zeros_like(means)
     slope[numerator] += 1 / means[denominator]
@@ -143,7 +138,7 @@ def pair_to_single_ratio(moments: PairMoments, numerator: int, denominator: int)
     """Ratio of a form's mean over pairs of different sequences to another's mean over single sequences."""
     n, means, singles = moments.sequences, moments.unbiased(), moments.diagonal / moments.sequences
     if not singles[denominator] > 0:
-        return undefined(n, "the logits do not vary within rows")
+        return undefined(n, "undefined: the logits do not vary within rows")
     value = float(means[numerator] / singles[denominator])
     pair, single = torch.zeros_like(means), torch.zeros_like(means)
     pair[numerator] = 1 / singles[denominator]

@@ -1,8 +1,8 @@
 """Predicted against trained: the statistics and pictures that compare alpha with length generalization.
 
 Thresholds are the realizability paper's and were fixed before any run: a cell generalizes where its LG is at least
-0.5, a row
-keeps its promise where LG is at least 0.7, a model has learned its task where its accuracy in distribution exceeds 0.8.
+0.5, a row keeps its promise where LG is at least 0.7, a model has learned its task where its accuracy in distribution
+exceeds 0.8.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def analyze(
         model, words, sequences, length, chosen, dropped, seed=seed, progress=steps.show, device=device
     )  # fmt: skip
     if session.out is not None or report is not None:
-        from poskernel.experiments.overview import write_atlas
+        from poskernel.experiments.atlas_page import write_atlas
 
         write_atlas(atlas, session.out, report)
     if session.json:
