@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 
 import torch
-from record import apart, median_seconds, write
 
 from poskernel.encodings import ENCODINGS
 from poskernel.realizability import SELECTION_RULES, alpha, row_margins, screen
 from poskernel.tasks import STUDY_TASKS, TASKS
 from poskernel.threads import one_thread
+from record import apart, median_seconds, write
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import reference
@@ -26,7 +26,9 @@ def fit_and_transfer() -> list[torch.Tensor]:
         for encoding in ENCODINGS.values():
             family = encoding.family(TRAIN_LENGTH, TRAIN_LENGTH)
             targets = [task.targets(TRAIN_LENGTH) for task in STUDY_TASKS]
-            for task, selection in zip(STUDY_TASKS, SELECTION_RULES["adam"].select(family, targets, TRAIN_LENGTH), strict=True):
+            for task, selection in zip(
+                STUDY_TASKS, SELECTION_RULES["adam"].select(family, targets, TRAIN_LENGTH), strict=True
+            ):
                 assert selection.weights is not None
                 fitted.append(selection.weights)
                 kernel = family.kernel(selection.weights)
@@ -42,7 +44,7 @@ def reference_loop() -> list[torch.Tensor]:
         for encoding in ENCODINGS.values():
             family = encoding.family(TRAIN_LENGTH, TRAIN_LENGTH)
             for task in STUDY_TASKS:
-                weights = reference.adam_weights(family, task.targets(TRAIN_LENGTH), TRAIN_LENGTH)
+                weights = reference.adam_fit(encoding.name, task.name, TRAIN_LENGTH)
                 fitted.append(weights)
                 kernel = family.kernel(weights)
                 for length in LENGTHS:

@@ -26,20 +26,24 @@ def median_seconds(action: Callable[[], object], runs: int = 5) -> float:
     return statistics.median(times)
 
 
-def apart(action: Callable[[], Any]) -> tuple[Any, float, float]:
-    """Result, wall seconds and extra peak memory (MB above what the process held before) of an action in a process of its own."""
+def apart(action: Callable[[], Any]) -> tuple[Any, float, float, float]:
+    """An action in a process of its own.
+
+    Result, wall seconds, extra peak memory, and what the process held before (MB).
+    """
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measured, (action,))
 
 
-def _measured(action: Callable[[], Any]) -> tuple[Any, float, float]:
+def _measured(action: Callable[[], Any]) -> tuple[Any, float, float, float]:
     import poskernel.realizability  # noqa: F401  # what is loaded anyway is not the action's memory
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     result = action()
     seconds = time.perf_counter() - start
-    return result, seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return result, seconds, (peak - before) / 1024, before / 1024
 
 
 def machine() -> str:
@@ -47,13 +51,23 @@ def machine() -> str:
     import torch
 
     info = Path("/proc/cpuinfo")
-    names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    names = (
+        [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        if info.exists()
+        else []
+    )
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 def write(name: str, title: str, command: str, rows: list[dict[str, Any]]) -> None:
     """Print the rows and write them with the command and the machine that made them."""
-    page = {"title": title, "command": command, "machine": machine(), "date": f"{datetime.now(UTC):%Y-%m-%d}", "rows": rows}
+    page = {
+        "title": title,
+        "command": command,
+        "machine": machine(),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "rows": rows,
+    }
     for row in rows:
         print("  ".join(f"{key}: {value}" for key, value in row.items()))
     FOLDER.mkdir(parents=True, exist_ok=True)

