@@ -13,7 +13,6 @@ import torch
 
 from poskernel.attention.atlas import analyze, default_text, listed_offsets, without_nan
 from poskernel.attention.capture import AttentionSource, LayerCapture
-from poskernel.attention.kinds import KINDS, Profile, head_kind
 from poskernel.errors import InputError
 
 
@@ -208,25 +207,6 @@ def test_listed_offsets():
     assert offsets[-1] == 8191
     assert len(offsets) <= 65 + 192
     assert len(offsets) > 65 + 150
-
-
-def test_profile_of_a_box():
-    g = torch.zeros(40)
-    g[3:6] = 4.0
-    profile = Profile.of(g, 40)
-    assert (profile.peak_offset, profile.half_width, profile.resolved) == (3, 3, 20)
-    assert profile.peak_weight == pytest.approx(math.exp(4) / (3 * math.exp(4) + 17))
-    assert Profile.of(torch.zeros(40), 40).effective_offsets == pytest.approx(20)
-
-
-def test_kinds_read_from_the_top():
-    flat, peak = Profile.of(torch.zeros(100), 100), Profile.of(8.0 * (torch.arange(100) == 1), 100)
-    assert head_kind(peak, 0.9, 0.9) == "sink"
-    assert head_kind(peak, 0.9, 0.1) == "previous-token"
-    assert head_kind(flat, 0.05, 0.1) == "uniform"
-    assert head_kind(peak, 0.1, 0.1) == "mixed"
-    assert head_kind(flat, math.nan, 0.1) == "mixed"
-    assert list(KINDS)[-1] == "mixed"
 
 
 def installed(name):

@@ -1,16 +1,15 @@
-"""From a name to a model: folders, GGUF files, packages; what is refused; the cache."""
+"""From a name to a model: folders, GGUF files, the hub; what is refused; the cache."""
 
 import hashlib
 import json
 import socket
-import sys
 
 import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
 
-from poskernel.attention import loading, weights  # noqa: E402
+from poskernel.attention import loading  # noqa: E402
 from poskernel.attention.atlas import analyze  # noqa: E402
 from poskernel.attention.loading import load  # noqa: E402
 from poskernel.errors import InputError, RunError  # noqa: E402
@@ -27,61 +26,43 @@ def offline(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A tiny Llama with a word tokenizer, saved as safetensors."""
-    tokenizers = pytest.importorskip("tokenizers")
-    place = tmp_path_factory.mktemp("tiny-llama")
-    words = {f"w{number}": number for number in range(60)} | {"[UNK]": 60}
-    words_only = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
-    words_only.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words_only, unk_token="[UNK]").save_pretrained(place)
-    config = transformers.LlamaConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
-        vocab_size=61, max_position_embeddings=64, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    transformers.LlamaForCausalLM(config).save_pretrained(place)
-    return place
-
-
 def text(tokens):
     return " ".join(f"w{(7 * number * number) % 60}" for number in range(tokens))
 
 
-def test_a_folder_loads_without_the_network(folder, offline):
-    loaded = load(str(folder))
+def test_a_folder_loads_without_the_network(tiny_llama, offline):
+    loaded = load(str(tiny_llama))
     assert loaded.encode("w3 w5 nothing") == [3, 5, 60]
     assert loaded.quantization is None
-    assert loaded.weights_digest == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert loaded.weights_digest == hashlib.sha256((tiny_llama / "model.safetensors").read_bytes()).hexdigest()
     assert (loaded.source.layers, loaded.source.heads, loaded.source.position_limit) == (2, 4, 64)
     assert loaded.source.dtype == torch.float32
 
 
-def test_analyze_a_folder(folder, offline):
-    atlas = analyze(str(folder), text(200), sequences=6, length=32, dropped=4)
+def test_analyze_a_folder(tiny_llama, offline):
+    atlas = analyze(str(tiny_llama), text(200), sequences=6, length=32, dropped=4)
     document = atlas.document()
     assert document["text_digest"] == hashlib.sha256(text(200).encode()).hexdigest()
-    assert document["model"] == str(folder)
+    assert document["model"] == str(tiny_llama)
     assert len(document["heads"]) == 8
 
 
-def test_missing_weights_are_not_invented(folder, tmp_path):
+def test_missing_weights_are_not_invented(tiny_llama, tmp_path):
     from safetensors.torch import load_file, save_file
 
-    for file in folder.iterdir():
+    for file in tiny_llama.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    state = load_file(folder / "model.safetensors")
+    state = load_file(tiny_llama / "model.safetensors")
     del state["model.layers.1.self_attn.q_proj.weight"]
     save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"lacks 1 weights of LlamaModel, such as layers.1.self_attn.q_proj.weight"):
         load(str(tmp_path))
 
 
-def test_remote_code_is_refused(folder, tmp_path):
-    for file in folder.iterdir():
+def test_remote_code_is_refused(tiny_llama, tmp_path):
+    for file in tiny_llama.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((tiny_llama / "config.json").read_text())
     config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "mine.py").write_text("raise SystemExit('remote code ran')")
@@ -89,8 +70,8 @@ def test_remote_code_is_refused(folder, tmp_path):
         load(str(tmp_path))
 
 
-def test_unreadable_config_and_absent_tokenizer(folder, tmp_path):
-    for file in folder.iterdir():
+def test_unreadable_config_and_absent_tokenizer(tiny_llama, tmp_path):
+    for file in tiny_llama.iterdir():
         if not file.name.startswith("tokenizer"):
             (tmp_path / file.name).write_bytes(file.read_bytes())
     with pytest.raises(InputError, match="has no tokenizer that can be read"):
@@ -100,48 +81,14 @@ def test_unreadable_config_and_absent_tokenizer(folder, tmp_path):
         load(str(tmp_path))
 
 
-def test_encoder_decoders_are_refused(tmp_path, folder):
-    for file in folder.iterdir():
+def test_encoder_decoders_are_refused(tmp_path, tiny_llama):
+    for file in tiny_llama.iterdir():
         if file.name.startswith("tokenizer"):
             (tmp_path / file.name).write_bytes(file.read_bytes())
     config = transformers.T5Config(d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=4, vocab_size=61)
     transformers.T5Model(config).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="is an encoder-decoder"):
         load(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("{folder}/tiny-lama", "there is no '.*tiny-lama': did you mean 'tiny-llama'?"),
-        ("./nothing-like-it", "there is no './nothing-like-it'"),
-        ("model.gguf", "there is no 'model.gguf'"),
-        ("{folder}/empty", "'.*empty' holds no weights: give a folder with config.json and .safetensors"),
-        ("{folder}/pickled", "pytorch_model.bin is a pickle, which can run code when read; convert it"),
-        ("{folder}/pickled/pytorch_model.bin", "pytorch_model.bin is a pickle"),
-        ("{folder}/notes.txt", "holds no weights"),
-        ("{folder}/two", "holds 2 .gguf files: give the path of one"),
-        ("{folder}/bare", "has weights but no config.json beside them"),
-        ("package:pyteste", "no installed package is called 'pyteste': did you mean 'pytest'?"),
-        ("package:pytest", "the package 'pytest' carries no weights"),
-        ("package:", "no installed package is called ''"),
-    ],
-)
-def test_what_is_no_model_is_said_in_one_sentence(tmp_path, name, message):
-    for made in ("tiny-llama", "empty", "pickled", "two", "bare"):
-        (tmp_path / made).mkdir()
-    (tmp_path / "notes.txt").touch()
-    (tmp_path / "pickled" / "pytorch_model.bin").touch()
-    (tmp_path / "two" / "a.gguf").touch()
-    (tmp_path / "two" / "b.gguf").touch()
-    (tmp_path / "bare" / "model.safetensors").touch()
-    with pytest.raises(InputError, match=message):
-        weights.locate(name.format(folder=tmp_path))
-
-
-def test_hub_ids_are_told_from_paths():
-    assert weights.locate("HuggingFaceTB/SmolLM2-135M").path is None
-    assert weights.locate("gpt2").path is None
 
 
 def test_a_hub_id_that_the_hub_does_not_give(monkeypatch):
@@ -157,26 +104,9 @@ def test_a_hub_id_that_the_hub_does_not_give(monkeypatch):
         load("nobody/nothing")
 
 
-def test_a_package_is_found_without_importing_it(tmp_path, monkeypatch):
-    package = tmp_path / "carries_weights"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise SystemExit('imported')")
-    (package / "model.gguf").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert weights.locate("package:carries-weights").path == package / "model.gguf"
-    record = tmp_path / "carries_weights-1.0.dist-info"
-    record.mkdir()
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: carries-weights\nVersion: 1.0\n")
-    (record / "RECORD").write_text("carries_weights/__init__.py,,\ncarries_weights/model.gguf,,\n")
-    found = weights.locate("package:carries-weights")
-    assert found.gguf
-    assert found.path == package / "model.gguf"
-    assert "carries_weights" not in sys.modules
-
-
 @pytest.fixture
-def converted(folder, tmp_path, monkeypatch):
-    """A fake GGUF file whose conversion copies the tiny folder, and the cache it goes to."""
+def converted(tiny_llama, tmp_path, monkeypatch):
+    """A fake GGUF file whose conversion copies the tiny Llama, and the cache it goes to."""
     monkeypatch.setenv("POSKERNEL_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "tiny.gguf"
     file.write_bytes(b"weights")
@@ -184,7 +114,7 @@ def converted(folder, tmp_path, monkeypatch):
 
     def convert(found, digest, place, package):
         calls.append(digest)
-        for part in folder.iterdir():
+        for part in tiny_llama.iterdir():
             (place / part.name).write_bytes(part.read_bytes())
         (place / loading.NOTE).write_text(json.dumps({"quantization": "Q4_1", "weights_digest": digest}))
 
