@@ -13,6 +13,7 @@ from torch import Tensor
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
 from poskernel.tasks import Targets, Task
+from poskernel.threads import one_thread
 
 STRICTNESS = 1e-9
 """Relative margin below which float64 cannot tell a strict maximum from a tie; 8e-9 already misjudges a true case."""
@@ -64,6 +65,7 @@ def alignment_margin(logits: Float[Tensor, "query key"], target: Int[Tensor, " q
     return wanted - others.amax(1)
 
 
+@one_thread()
 def row_margins(kernel: PositionalKernel, targets: Targets) -> RowMargins:
     """Margins of query rows under a kernel: O(length) for a stationary one, in blocks of rows otherwise."""
     if not len(targets.query):
@@ -90,8 +92,8 @@ def row_margins(kernel: PositionalKernel, targets: Targets) -> RowMargins:
 
 def largest_logit(block: Float[Tensor, "row key"], past: int) -> Float[Tensor, " row"]:
     """Largest |logit| of each row over its causal keys; only keys from `past` on can lie in a row's future (-inf)."""
-    low, high = torch.aminmax(block[:, :past], dim=1)
-    largest, rest = torch.maximum(high, -low), block[:, past:]
+    seen, rest = block[:, :past], block[:, past:]
+    largest = torch.maximum(seen.amax(1), -seen.amin(1))
     if rest.shape[1]:
         largest = torch.maximum(largest, rest.masked_fill(rest == float("-inf"), 0.0).abs().amax(1))
     return largest

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from poskernel.encodings import Encoding, RelativeFamily
 from poskernel.errors import InputError, RunError
 from poskernel.realizability.alignment import targets_conflict
-from poskernel.realizability.margin_programme import POSITIVE, best_margin, margin_constraints
+from poskernel.realizability.margin_programme import POSITIVE, best_margin, distinct_rows, margin_constraints
 from poskernel.storage import cache_folder, write_whole
 from poskernel.tasks import Targets, Task
 
@@ -79,7 +79,7 @@ def existence(
         if isinstance(family, RelativeFamily) and (cycle := order_cycle(wanted)):
             chain = " > ".join(str(offset) for offset in [*cycle, cycle[0]])
             return Existence(Exists.NO, None, 0.0, f"the targets order offsets in a cycle: {chain}")
-    rows = np.unique(np.vstack([margin_constraints(*pair) for pair in zip(families, targets, strict=True)]), axis=0)
+    rows = distinct_rows(np.vstack([margin_constraints(*pair) for pair in zip(families, targets, strict=True)]))
     if not rows.any(axis=1).all():
         return Existence(Exists.NO, None, 0.0, "the target and another key have equal features, so they always tie")
     upper = families[0].upper_bounds().numpy()
@@ -146,7 +146,7 @@ def cached(
     rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], answer: Callable[[], Existence]
 ) -> Existence:
     """The stored answer to the same programme, or a new one, stored unless undecided (more time may decide it)."""
-    digest = hashlib.sha256(b"poskernel existence 1")
+    digest = hashlib.sha256(b"poskernel existence 2")
     for array in (rows, upper):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -52,6 +52,15 @@ def margin_constraints(family: KernelFamily, targets: Targets) -> Float[np.ndarr
     return (family.design(query, target) - family.design(query, key)).numpy()
 
 
+def distinct_rows(rows: Float[np.ndarray, "constraint weight"]) -> Float[np.ndarray, "distinct weight"]:
+    """Each row once, in the order of first appearance.
+
+    By content, since sorting wide rows would cost more than the rest.
+    """
+    first = {row.tobytes(): index for index, row in reversed(list(enumerate(rows + 0.0)))}  # + 0.0 makes -0 a 0
+    return rows[sorted(first.values())]
+
+
 def best_margin(
     rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float | None = None
 ) -> BestMargin:

@@ -13,7 +13,6 @@ from poskernel.realizability.alignment import RowMargins, reach, row_margins, ro
 from poskernel.realizability.existence import Exists, existence
 from poskernel.realizability.selection import Selection, SelectionRule, parse_rule
 from poskernel.tasks import TASKS, ContentTask, OffsetRegime, Task, parse_task
-from poskernel.threads import one_thread
 
 PREDICT_SCHEMA = "poskernel.predict/1"
 SCREEN_SCHEMA = "poskernel.screen/1"
@@ -121,9 +120,8 @@ def predict_all(
         cell.check(lengths)
     positional = [cell for cell in cells if not isinstance(cell.task, ContentTask)]
     family = encoding.family(train_length, train_length)
-    with one_thread():
-        wanted = [cell.task.targets(train_length) for cell in positional]
-        chosen = iter(rule.select(family, wanted, train_length) if positional else [])
+    wanted = [cell.task.targets(train_length) for cell in positional]
+    chosen = iter(rule.select(family, wanted, train_length) if positional else [])
     ask = asked or Asked()
     for cell in cells:
         yield (

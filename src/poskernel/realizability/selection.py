@@ -20,9 +20,10 @@ from torch import Tensor
 
 from poskernel.encodings import BilinearFamily, KernelFamily
 from poskernel.errors import InputError, MissingExtraError
-from poskernel.realizability.margin_programme import best_margin, margin_constraints
+from poskernel.realizability.margin_programme import best_margin, distinct_rows, margin_constraints
 from poskernel.specification import parse_specification
 from poskernel.tasks import Targets
+from poskernel.threads import one_thread
 
 GRADIENT = 1e-10
 """Norm of the gradient at which the optimum counts as reached."""
@@ -66,6 +67,7 @@ class Adam(SelectionRule):
                 "give at least 1 step, a positive rate and a decay of 0 or more."
             )
 
+    @one_thread()
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """All tasks in one batch, with the gradient written out: softmax minus one-hot, pulled back to the weights."""
         wanted, row_weight = target_patterns(targets, train_length)
@@ -108,6 +110,7 @@ class Optimum(SelectionRule):
                 f"optimum has weight decay {self.weight_decay}: give a positive one, without it no optimum exists."
             )
 
+    @one_thread()
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
         return [self._select_one(family, each, train_length) for each in targets]
@@ -172,6 +175,7 @@ class MaxMargin(SelectionRule):
 
     name = "max-margin"
 
+    @one_thread()
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
         return [self._select_one(family, each, train_length) for each in targets]
@@ -206,6 +210,7 @@ class MinNorm(SelectionRule):
                 f"min-norm has cutoff {self.cutoff}: give a share of the largest singular value, 0 up to 1."
             )
 
+    @one_thread()
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
         return [self._select_one(family, each, train_length) for each in targets]
@@ -324,7 +329,7 @@ def least_norm(
     from scipy import sparse
 
     bounded = np.flatnonzero(np.isfinite(upper))
-    rows = np.unique(rows, axis=0)
+    rows = distinct_rows(rows)
     constraint = sparse.csc_matrix(np.vstack([-rows, np.eye(rows.shape[1])[bounded]]))
     limit = np.concatenate([np.full(len(rows), -scale), upper[bounded]])
     settings = clarabel.DefaultSettings()
