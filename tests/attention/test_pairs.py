@@ -55,14 +55,19 @@ def pair_variance(values):
 
 
 def mixed_variance(pair, single):
-    """Variance of the mean of `pair` over pairs plus that of `single` over sequences, from each sequence's influence.
+    """Variance of the mean of `pair` over pairs plus that of `single` over sequences, sequence by sequence.
 
-    A row mean carries the noise of its pairs, of which the mean over pairs carries half.
+    With F(x, y) = mean + h(x) + h(y) + e(x, y): the scatter of each sequence's 2 h + single, freed of the pair noise
+    that its row mean carries, and the pair noise of the mean itself.
     """
-    n = len(pair)
-    influence = [2 * np.mean([pair[x, y] for y in range(n) if y != x]) + single[x] for x in range(n)]
-    square = mean_over_pairs(pair**2)
-    return np.var(influence) / (n - 1) - 2 * square / (n * (n - 1))
+    n, mean = len(pair), mean_over_pairs(pair)
+    rows = np.array([np.mean([pair[x, y] for y in range(n) if y != x]) for x in range(n)])
+    square = mean_over_pairs((pair - mean) ** 2)
+    shared = np.mean([(pair[x, y] - mean) * (pair[x, z] - mean) for x, y, z in itertools.permutations(range(n), 3)])
+    noise, m = max(0, square - 2 * shared), n - 1
+    influence = 2 * (m / (m - 1)) * rows + single
+    own = np.var(influence, ddof=1) / n - 4 * (m / (m - 1)) ** 2 * noise / (n * m)
+    return max(0, own) + 2 * noise / (n * m)
 
 
 def assert_estimate(found, value, variance, n):
@@ -146,7 +151,7 @@ def test_a_variance_is_never_below_the_noise_of_independent_pairs():
     square = mean_over_pairs(values.numpy() ** 2)
     slope = torch.ones(1, dtype=torch.float64)
     assert moments.variance(slope) == pytest.approx(2 * square / 12)
-    assert moments.variance(slope, 0 * slope) == pytest.approx(2 * square / 12)
+    assert moments.variance(slope, 0 * slope) >= 2 * square / 12
 
 
 def test_forms_that_agree_exactly_leave_no_width():
@@ -203,14 +208,7 @@ def test_intervals_of_ratios_cover_their_expectation(sizes, join):
     assert 0.92 <= covered_share(drawn, float(truth[0] / truth[1])) <= 0.98
 
 
-JOINED_ROOT = "centred_variance takes the mean over all pairs from moments of the pairs within batches"
-
-
-@pytest.mark.parametrize(
-    ("sizes", "join"),
-    [((16,), True), ((8, 8), False), pytest.param((8, 8), True, marks=pytest.mark.xfail(reason=JOINED_ROOT))],
-    ids=str,
-)
+@pytest.mark.parametrize(("sizes", "join"), [((16,), True), ((8, 8), False), ((8, 8), True)], ids=str)
 def test_intervals_of_roots_cover_their_expectation(sizes, join):
     generator, truth = torch.Generator().manual_seed(0), METRIC @ MEAN**2
     drawn = [pair_root(gathered(forms_of(16, generator), *sizes, join=join), 0, 1.0) for _ in range(1000)]
@@ -234,14 +232,12 @@ def test_the_interval_of_the_plug_in_ratio_is_about_as_wide_as_its_values_scatte
     assert relative_width([plug_in_ratio(moments, 0, 1) for moments in drawn]) == pytest.approx(1, abs=0.15)
 
 
-@pytest.mark.xfail(reason="PairMoments.variance takes the pair noise of `pair` about 0, not about its mean")
 def test_the_interval_of_pairs_over_single_sequences_is_as_wide_as_its_values_scatter():
     generator = torch.Generator().manual_seed(0)
     drawn = [gathered(forms_of(16, generator)) for _ in range(1000)]
     assert relative_width([pair_to_single_ratio(moments, 0, 1) for moments in drawn]) == pytest.approx(1, abs=0.25)
 
 
-@pytest.mark.xfail(reason="PairMoments.plug_in divides the pairs within batches by the number of all pairs")
 def test_without_a_join_the_plug_in_is_that_of_the_batches():
     forms = forms_of(8)
     expected = [(form[:4, :4].mean() + form[4:, 4:].mean()) / 2 for form in forms.numpy()]
@@ -250,11 +246,12 @@ def test_without_a_join_the_plug_in_is_that_of_the_batches():
 
 @pytest.mark.parametrize(("sequences", "noise"), [(16, 1.0), (16, 0.2), (8, 1.0)])
 def test_intervals_cover_the_truth(sequences, noise):
-    """Nominal 95%; 300 heads give a standard error of 1.3 points. Plug-in intervals are a little short (91%)."""
+    """Nominal 95%; 300 heads give a standard error of 1.3 points. Delta-method ones are short at few sequences."""
     capture, truth = planted(sequences, 300, noise, torch.Generator().manual_seed(1))
     results = estimate([capture], null=False)
     # The truth of the plug-in and of the share includes the noise: what they are on average.
     truth |= {name: np.mean([getattr(one, name).value for one in results]) for name in ("share", "r2_plugin")}
     for name in ("r2", "r2_raw", "signal", "share", "r2_plugin"):
         covered = covered_share([getattr(one, name) for one in results], truth[name])
-        assert covered >= (0.87 if name == "r2_plugin" else 0.91), (name, covered)
+        delta = name == "r2_plugin" or (name == "share" and sequences < 16)
+        assert covered >= (0.87 if delta else 0.91), (name, covered)

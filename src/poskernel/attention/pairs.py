@@ -65,33 +65,41 @@ class PairMoments:
         return (self.total - self.diagonal) / (self.sequences * (self.sequences - 1))
 
     def plug_in(self) -> Float[Tensor, " form"]:
-        """Each form of the mean over sequences with itself."""
-        total = self.crossed + self.diagonal if self.total is None else self.total
-        return total / self.sequences**2
+        """Each form of the mean over sequences with itself: of each batch's mean where batches are not joined."""
+        if self.total is None:
+            return (self.crossed + self.diagonal) / (self.pairs + self.sequences)
+        return self.total / self.sequences**2
 
     def variance(self, pair: Float[Tensor, " form"], single: Float[Tensor, " form"] | None = None) -> float:
-        """Sampling variance of pair . (mean over pairs) + single . (mean over sequences), which must be 0 in total.
+        """Sampling variance of pair . (mean over pairs) + single . (mean over sequences).
 
-        Linearise a function of the forms to use it. Without `single` unbiased to first order; never below what the
-        noise of independent pairs alone would give.
+        Linearise a function of the forms to use it. Writes F(x, y) = mean + h(x) + h(y) + e(x, y): the mean over pairs
+        varies by 4 var(h) / n + 2 var(e) / pairs. Without `single` unbiased where all pairs are at hand; never below
+        what e alone would give.
         """
-        n, partners = self.sequences, self.partners
-        square = float(pair @ self.pair_square @ pair) / self.pairs
+        n, others = self.sequences, self.partners - 1
+        mean, within = float(pair @ self.unbiased()), float(pair @ self.crossed) / self.pairs
+        # Second moments are of pairs within batches; about the mean of all pairs they need both means.
+        shift = mean**2 - 2 * mean * within
+        square = float(pair @ self.pair_square @ pair) / self.pairs + shift
+        triple = float(pair @ self.triple @ pair) / self.triples + shift
         # Rounding can leave a variance that is exactly 0 just below it.
-        floor = max(0.0, 2 * square / (n * (partners - 1)))
+        floor = max(0.0, 2 * square / (n * others))
         if single is None:
-            triple = float(pair @ self.triple @ pair) / self.triples
             small_sample = n * (n - 1) / ((n - 2) * (n - 3))
-            return max(floor, small_sample * (4 * (partners - 2) * triple + 2 * square) / (n * (partners - 1)))
-        mean = float(2 * pair @ self.crossed / self.pairs + single @ self.diagonal / n)
+            return max(floor, small_sample * (4 * (others - 1) * triple + 2 * square) / (n * others))
+        # A row mean over m partners holds (1 - 1/m) of h and the noise of m pairs; the mean over pairs has half of that.
+        partners = self.pairs / n
+        row = partners / (partners - 1)
+        centre = 2 * row * within + float(single @ self.diagonal) / n
         influence = float(
-            4 * pair @ self.row_square @ pair
-            + 4 * pair @ self.row_diagonal @ single
+            4 * row**2 * pair @ self.row_square @ pair
+            + 4 * row * pair @ self.row_diagonal @ single
             + single @ self.diagonal_square @ single
         )
-        # Row means over few partners carry the pair noise twice over; the U-statistic itself carries it once.
-        doubled = square * (4 / (n * (self.pairs / n)) - 2 / (n * (partners - 1)))
-        return max(floor, (influence / n - mean**2) / (n - 1) - doubled)
+        noise = max(0.0, square - 2 * triple)
+        own = (influence / n - centre**2) / (n - 1) - 4 * row**2 * noise / (n * partners)
+        return max(0.0, own) + 2 * noise / (n * others)
 
 
 def interval(value: float, variance: float, n: int, method: str) -> Estimate:
@@ -124,14 +132,15 @@ def pair_ratio(moments: PairMoments, numerator: int, denominator: int) -> Estima
 
 def plug_in_ratio(moments: PairMoments, numerator: int, denominator: int) -> Estimate:
     """Ratio of two forms of the mean over sequences; its interval is about its own expectation, which noise biases."""
-    n, means = moments.sequences, moments.plug_in()
+    n, partners, means = moments.sequences, moments.partners, moments.plug_in()
     if not means[denominator] > 0:
         return undefined(n, "undefined: the logits do not vary")
     value = float(means[numerator] / means[denominator])
     slope = torch.zeros_like(means)
     slope[numerator] += 1 / means[denominator]
     slope[denominator] -= value / means[denominator]
-    return interval(value, moments.variance(slope * (n - 1) / n, slope / n), n, "mean Gram (plug-in), delta method, t")
+    variance = moments.variance(slope * (partners - 1) / partners, slope / partners)
+    return interval(value, variance, n, "mean Gram (plug-in), delta method, t")
 
 
 def pair_to_single_ratio(moments: PairMoments, numerator: int, denominator: int) -> Estimate:
@@ -153,18 +162,8 @@ def pair_root(moments: PairMoments, form: int, divisor: float) -> Estimate:
     mean = float(moments.unbiased()[form])
     slope = torch.zeros_like(moments.diagonal)
     slope[form] = 1.0
-    square = interval(mean / divisor, centred_variance(moments, slope, mean) / divisor**2, moments.sequences, "")
+    square = interval(mean / divisor, moments.variance(slope) / divisor**2, moments.sequences, "")
     value, low, high = (math.copysign(math.sqrt(abs(end)), end) for end in (square.value, square.low, square.high))
     return Estimate(
         value, low, high, moments.sequences, "signed root of pairs of different sequences, U-statistic variance, t"
     )
-
-
-def centred_variance(moments: PairMoments, slope: Float[Tensor, " form"], mean: float) -> float:
-    """Sampling variance of slope . (mean over pairs) whose total is `mean`, not 0."""
-    n, partners = moments.sequences, moments.partners
-    square = float(slope @ moments.pair_square @ slope) / moments.pairs - mean**2
-    triple = float(slope @ moments.triple @ slope) / moments.triples - mean**2
-    floor = 2 * max(square, 0.0) / (n * (partners - 1))
-    small_sample = n * (n - 1) / ((n - 2) * (n - 3))
-    return max(floor, small_sample * (4 * (partners - 2) * triple + 2 * square) / (n * (partners - 1)))
