@@ -88,7 +88,7 @@ class PairMoments:
         if single is None:
             small_sample = n * (n - 1) / ((n - 2) * (n - 3))
             return max(floor, small_sample * (4 * (others - 1) * triple + 2 * square) / (n * others))
-        # A row mean over m partners holds (1 - 1/m) of h and the noise of m pairs; the mean over pairs has half of that.
+        # A row mean over m partners holds (1 - 1/m) of h and the noise of m pairs; the mean over pairs has half of it.
         partners = self.pairs / n
         row = partners / (partners - 1)
         centre = 2 * row * within + float(single @ self.diagonal) / n
