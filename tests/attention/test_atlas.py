@@ -96,7 +96,7 @@ def test_document_is_plain_json(atlas):
     document = atlas.document()
     again = json.loads(json.dumps(document, allow_nan=False))
     assert again == document
-    assert document["schema"] == {"name": "poskernel.analyze", "version": 1}
+    assert document["schema"] == "poskernel.analyze/1"
     wanted = {
         "model",
         "weights_digest",

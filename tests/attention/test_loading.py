@@ -2,7 +2,11 @@
 
 import hashlib
 import json
+import os
+import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -165,3 +169,15 @@ def test_a_broken_gguf_is_said(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"broken.gguf' cannot be read as a Hugging Face model"):
         load(str(tmp_path / "broken.gguf"))
     assert list((tmp_path / "cache" / "models").iterdir()) == []
+
+
+def test_a_hub_id_is_read_from_the_hub_cache_of_this_machine(tiny_llama, tmp_path):
+    """A fabricated cache, no network: what a user has who once downloaded the model."""
+    place = tmp_path / "hub" / "models--tiny--llama"
+    shutil.copytree(tiny_llama, place / "snapshots" / "0123abc")
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("0123abc")
+    script = "from poskernel.attention.loading import load; print(load('tiny/llama').source.layers)"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "2"

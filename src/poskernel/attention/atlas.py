@@ -23,7 +23,7 @@ from poskernel.statistics import Estimate
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = {"name": "poskernel.analyze", "version": 1}
+SCHEMA = "poskernel.analyze/1"
 BATCH = 16
 """Sequences that pass through the model at once."""
 NEAR_OFFSETS, FAR_OFFSETS = 65, 192

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poskernel.attention.atlas import Atlas, analyze
+from poskernel.attention.atlas import Atlas, Progress, analyze
 from poskernel.experiments.atlas_page import atlas_section, save_heads
 from poskernel.experiments.comparison import Comparison, compare
 from poskernel.experiments.comparison_page import comparison_sections
@@ -31,11 +31,18 @@ class Overview:
 
 
 def overview(
-    store: Store, folder: Path, model: str | None, workers: int | None, quiet: bool = False, seed: int = 0
+    store: Store,
+    folder: Path,
+    model: str | None,
+    workers: int | None,
+    quiet: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Path:
     """Run what is missing, then write figures, tables and report.html into the folder; the page's path.
 
-    `model` names the real model; None leaves that part out. Finished measurements in the store are used as they are.
+    `model` names the real model; None leaves that part out. `progress` follows its layers. Finished measurements in the
+    store are used as they are.
     """
     study = STUDIES["quick"]
 
@@ -50,7 +57,7 @@ def overview(
     atlas = None
     if model is not None:
         announce(f"2 of 3: {model}, all heads (2 to 3 minutes the first time, then less)")
-        atlas = analyze(model, seed=seed)
+        atlas = analyze(model, seed=seed, progress=progress)
     announce("3 of 3: figures and the page")
     export(study, store, "csv", folder / "rows.csv")
     return write_report(Overview(comparison, atlas), folder)

@@ -79,7 +79,8 @@ def report(
 
     folder = session.out or Path("out")
     with open_store(session, create=True) as store:
-        path = overview(store, folder, None if without_model else model, workers, session.quiet, session.seed)
+        chosen, steps = None if without_model else model, console.Steps(session.quiet)
+        path = overview(store, folder, chosen, workers, session.quiet, session.seed, progress=steps.show)
     if session.json:
         console.print_json({"schema": "poskernel.report/1", "report": str(path)})
     else:
