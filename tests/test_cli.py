@@ -37,6 +37,17 @@ def test_json_is_all_that_stdout_holds(capsys):
         (["predict", "rope", "prev", "--threads", "0"], "--threads is 0"),
         (["predict", "rope", "prev", "--seed", "-3"], "-3"),
         (["predict", "rope", "prev", "--config", "absent.toml"], "absent.toml"),
+        (["predict", "rope", "prev", "--lengths", "99999999999999999999999"], "give at most 10000000"),
+        (["predict", "learned", "prev", "--lengths", "1000000000"], "give at most 262144"),
+        (["predict", "rope", "prev", "--train-length", "99999999"], "give at most 4096"),
+        (["predict", "rope:frequencies=1e9", "prev"], "1 to 4096"),
+        (["predict", "rope", "pos:position=1e30"], "'1e30'"),
+        (["predict", "rope", "prev", "--existence-seconds", "nan"], "nan"),
+        (["predict", "rope", "prev", "--existence-seconds", "0"], "0.0"),
+        (["predict", "rope", "prev", "--threads", "100000"], "1 to 256"),
+        (["predict", "rope", "prev", "--seed", "99999999999999999999"], "give 0 to"),
+        (["screen", "--encodings", ","], "names nothing"),
+        (["screen", "--tasks", ""], "names nothing"),
         (["study", "run", "qick"], "did you mean 'quick'"),
         (["study", "export", "quick", "--format", "xlsx"], "xlsx"),
         (["study", "run", "quick", "--tiers", "7"], "no tier 7"),
@@ -114,6 +125,30 @@ def test_configuration_file_and_flags(tmp_path, capsys, monkeypatch):
     settings.write_text("trian-length = 10\n")
     assert cli.main(["predict", "rope", "prev", "--config", str(settings)]) == 2
     assert "trian-length" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"lengths =", b"\xff\xfe", b"lengths = 30 40"])
+def test_a_configuration_file_that_is_no_toml(content, tmp_path, capsys):
+    settings = tmp_path / "settings.toml"
+    settings.write_bytes(content)
+    assert cli.main([*CELL, "--config", str(settings)]) == 2
+    err = capsys.readouterr().err
+    assert "settings.toml is no valid TOML" in err and err.rstrip().endswith("mend it.")
+
+
+@pytest.mark.parametrize("verb", [[], ["study"]])
+def test_a_name_alone_explains_itself(verb, capsys):
+    assert cli.main(verb) == 0
+    assert "Usage:" in capsys.readouterr().out
+
+
+def test_torch_without_memory_is_said_in_one_sentence(capsys, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000000 bytes.")
+
+    monkeypatch.setattr("poskernel.realizability.predict", fail)
+    assert cli.main(CELL) == 1
+    assert capsys.readouterr().err.startswith("poskernel: out of memory")
 
 
 def test_the_resolved_configuration_is_shown_and_saved_and_can_be_used_again(tmp_path, capsys, monkeypatch):

@@ -15,8 +15,12 @@ def test_whole_numbers():
 
 
 def test_specifications_keep_parameters_together():
-    assert specifications("rope,alibi") == ["rope", "alibi"]
-    assert specifications("rope:base=1e6,frequencies=8;alibi,nope") == ["rope:base=1e6,frequencies=8", "alibi", "nope"]
+    assert specifications("rope,alibi", "--encodings") == ["rope", "alibi"]
+    assert specifications("rope:base=1e6,frequencies=8;alibi,nope", "--encodings") == [
+        "rope:base=1e6,frequencies=8",
+        "alibi",
+        "nope",
+    ]
 
 
 def test_layers():

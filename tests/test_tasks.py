@@ -117,7 +117,7 @@ def test_parameters_change_the_name() -> None:
         ("frist", "unknown task 'frist': did you mean 'first'"),
         ("skip:offset=-1", "offset -1, in the future: give 0 or more"),
         ("pos:position=-2", "position -2: give 0 or more"),
-        ("skip:offset=half", "'half', which is not int"),
+        ("skip:offset=half", "'half': give a whole number"),
         ("copy:offset=1", "'copy' takes no parameters"),
     ],
 )

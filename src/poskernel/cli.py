@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tomllib
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -13,7 +14,7 @@ from cyclopts.config import Toml
 import poskernel
 from poskernel import console
 from poskernel.errors import InputError, RunError, Terminated
-from poskernel.session import DEFAULTS, Session, resolved
+from poskernel.session import Session, resolved
 from poskernel.verbs.model import analyze, doctor, report
 from poskernel.verbs.prediction import predict, screen
 from poskernel.verbs.study import study
@@ -49,12 +50,15 @@ def launch(
     show_config
         Show the resolved configuration instead of running.
     """
-    if config is not None and not config.is_file():
-        raise InputError(f"no configuration file {config}: give the path of a TOML file.")
+    if config is not None:
+        check_configuration(config)
     app.config = (Toml(config, use_commands_as_keys=False),) if config is not None else ()
     command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     bound.apply_defaults()
-    session = next((value for value in bound.arguments.values() if isinstance(value, Session)), DEFAULTS)
+    session = next((value for value in bound.arguments.values() if isinstance(value, Session)), None)
+    if session is None:  # help or the version: nothing to set up
+        command(*bound.args, **bound.kwargs)
+        return
     console.set_up_logging(session.verbose, session.quiet)
     settings = resolved(command, bound.arguments)
     if show_config:
@@ -68,6 +72,16 @@ def launch(
         os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of libraries that convert weights
     use_threads(session.threads)
     command(*bound.args, **bound.kwargs)
+
+
+def check_configuration(path: Path) -> None:
+    """InputError for a configuration file that is not there or no TOML."""
+    try:
+        tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the configuration {path} ({error.strerror}): give a TOML file.") from None
+    except ValueError as error:  # also what is no UTF-8
+        raise InputError(f"the configuration {path} is no valid TOML ({error}): mend it.") from None
 
 
 def use_threads(threads: int | None) -> None:
@@ -120,8 +134,8 @@ def verdict(error: BaseException) -> tuple[int, str]:
             return 130, f"interrupted; {kept}"
         case RunError():
             return 1, str(error)
-        case MemoryError():
-            return 1, "out of memory: give fewer sequences, a shorter length or fewer workers."
+        case _ if isinstance(error, MemoryError) or "allocate memory" in str(error):  # torch says it in words alone
+            return 1, "out of memory: give fewer sequences, shorter lengths, fewer frequencies or fewer workers."
         case OSError():
             return 1, f"{error.strerror or error}: '{error.filename}'; free space or choose another place."
         case _:

@@ -12,6 +12,8 @@ from cyclopts import Group, Parameter
 
 from poskernel.errors import InputError
 
+MOST_THREADS = 256
+LARGEST_SEED = 1 << 32
 EVERYWHERE = Group("Everywhere", sort_key=9)
 
 
@@ -38,10 +40,10 @@ class Session:
     """Folder for rows, figures and the manifest."""
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"--threads is {self.threads}: give at least 1.")
-        if self.seed < 0:
-            raise InputError(f"--seed is {self.seed}: give 0 or more.")
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise InputError(f"--threads is {self.threads}: give 1 to {MOST_THREADS}.")
+        if not 0 <= self.seed < LARGEST_SEED:
+            raise InputError(f"--seed is {self.seed}: give 0 to {LARGEST_SEED - 1}.")
 
 
 DEFAULTS = Session()
@@ -55,10 +57,13 @@ def whole_numbers(text: str, option: str) -> list[int]:
         raise InputError(f"{option} is '{text}': give whole numbers such as 30,40,60.") from None
 
 
-def specifications(text: str) -> list[str]:
+def specifications(text: str, option: str) -> list[str]:
     """`rope,alibi` or `rope:base=1e6,frequencies=8;alibi`: commas separate bare names, semicolons anything."""
     parts = [part for piece in text.split(";") for part in ([piece] if ":" in piece else piece.split(","))]
-    return [part.strip() for part in parts if part.strip()]
+    named = [part.strip() for part in parts if part.strip()]
+    if not named:
+        raise InputError(f"{option} is '{text}', which names nothing: give names separated by commas.")
+    return named
 
 
 def layer_numbers(text: str) -> list[int]:

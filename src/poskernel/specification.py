@@ -13,6 +13,9 @@ from poskernel.errors import InputError, lookup
 
 Item = TypeVar("Item")
 
+LARGEST = 10**9
+"""Whole numbers beyond this count nothing here; arrays of that size would fail in less clear ways."""
+WANTED = {int: f"a whole number up to {LARGEST:.0e}", float: "a number", bool: "true or false", str: "a text"}
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -45,12 +48,12 @@ def convert(text: str, wanted: type, what: str) -> object:
             return TRUTH[text.lower()]
         if wanted is int:
             number = float(text)
-            if number != int(number):
+            if number != int(number) or abs(number) > LARGEST:
                 raise ValueError
             return int(number)
         return wanted(text)
     except (ValueError, KeyError, OverflowError):
-        raise InputError(f"{what} is '{text}', which is not {wanted.__name__}: give one.") from None
+        raise InputError(f"{what} is '{text}': give {WANTED[wanted]}.") from None
 
 
 def fields_of(item: object) -> tuple[dataclasses.Field[Any], ...]:

@@ -55,7 +55,7 @@ def test_a_base_must_be_finite_and_positive(value: float) -> None:
 
 @pytest.mark.parametrize("value", [0, -2, True])
 def test_a_count_must_be_whole_and_at_least_one(value: int) -> None:
-    with pytest.raises(InputError, match="give a whole number of at least 1"):
+    with pytest.raises(InputError, match="give a whole number of 1 to 4096"):
         require_count(value, "count")
 
 
@@ -65,10 +65,10 @@ def test_a_count_must_be_whole_and_at_least_one(value: int) -> None:
         ("rpoe", "unknown encoding 'rpoe': did you mean 'rope'"),
         ("rope:base=-1e4", r"base of RoPE is -10000.0: give a positive number"),
         ("rope:base=nan", "base of RoPE is nan: give a positive number"),
-        ("rope:frequencies=0", "number of frequencies of RoPE is 0: give a whole number of at least 1"),
+        ("rope:frequencies=0", "number of frequencies of RoPE is 0: give a whole number of 1 to 4096"),
         ("rope:scale=inf", "frequency scale of RoPE is inf"),
         ("sinusoidal:base=0", "base of the sinusoidal encoding is 0.0"),
-        ("sinusoidal:frequencies=2.5", "'2.5', which is not int"),
+        ("sinusoidal:frequencies=2.5", "'2.5': give a whole number"),
         ("rope:bass=1", "unknown parameter of encoding 'rope' 'bass': did you mean 'base'"),
         ("nope:base=1", "'nope' takes no parameters"),
         ("", "unknown encoding ''"),

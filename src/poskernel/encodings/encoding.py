@@ -110,6 +110,10 @@ class AbsoluteEncoding(Encoding):
         return BilinearFamily(lambda position: self.features(position, train_length), self.name)
 
 
+MOST_FEATURES = 4096
+"""More frequencies than any head has planes; the weights of an absolute family grow with their square."""
+
+
 def require_positive(value: float, what: str) -> None:
     """InputError unless a parameter is a finite positive number."""
     if not (math.isfinite(value) and value > 0):
@@ -117,9 +121,9 @@ def require_positive(value: float, what: str) -> None:
 
 
 def require_count(value: int, what: str) -> None:
-    """InputError unless a parameter is a whole number of at least 1."""
-    if isinstance(value, bool) or value != int(value) or value < 1:
-        raise InputError(f"{what} is {value}: give a whole number of at least 1.")
+    """InputError unless a parameter is a whole number of 1 to MOST_FEATURES."""
+    if isinstance(value, bool) or value != int(value) or not 1 <= value <= MOST_FEATURES:
+        raise InputError(f"{what} is {value}: give a whole number of 1 to {MOST_FEATURES}.")
 
 
 def geometric_frequencies(base: float, count: int) -> Float[Tensor, " frequency"]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, RelativeEncoding, parse_encoding
+from poskernel.encodings.encoding import require_positive
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import RowMargins, reach, row_margins, rows_change, targets_conflict
@@ -18,6 +19,8 @@ PREDICT_SCHEMA = "poskernel.predict/1"
 SCREEN_SCHEMA = "poskernel.screen/1"
 LENGTH_BY_LENGTH_HORIZON = 4096
 """How far `reach` is searched where targets or family change with the length: its cost grows with the square."""
+LONGEST_TRAINING, LONGEST_ABSOLUTE, LONGEST_RELATIVE = 4096, 1 << 18, 10_000_000
+"""Bounds of what is evaluated: a grid in memory, a day's pass over every pair, and vectors of one entry a position."""
 SCREEN_LENGTHS = (30, 40, 50, 60, 80)
 ABSOLUTE_EXISTENCE_LIMIT = 128
 """Longest length at which existence is asked of an absolute family by default: its programme grows with the square."""
@@ -70,6 +73,9 @@ class Asked:
     existence: bool = True
     seconds: float = 60.0
 
+    def __post_init__(self) -> None:
+        require_positive(self.seconds, "the time limit of existence")
+
 
 def predict(
     encoding: Encoding | str,
@@ -104,14 +110,7 @@ def predict_all(
     encoding = parse_encoding(encoding) if isinstance(encoding, str) else encoding
     rule = parse_rule(rule) if isinstance(rule, str) else rule
     parsed = [parse_task(task) if isinstance(task, str) else task for task in tasks]
-    if train_length < 2:
-        raise InputError(
-            f"train_length is {train_length}: give at least 2, a single position has nothing to choose between."
-        )
-    if not lengths:
-        raise InputError("no length to predict: give at least one beyond train_length.")
-    if horizon is not None and horizon <= train_length:
-        raise InputError(f"horizon {horizon} is not beyond the training length {train_length}: give a longer one.")
+    check_lengths(encoding, train_length, lengths, horizon)
     cells = [
         Cell(encoding, task, train_length, rule.name, horizon or default_horizon(encoding, task, train_length))
         for task in parsed
@@ -128,6 +127,27 @@ def predict_all(
             cell.undefined(lengths)
             if isinstance(cell.task, ContentTask)
             else cell.prediction(next(chosen), lengths, ask)
+        )
+
+
+def check_lengths(encoding: Encoding, train_length: int, lengths: Sequence[int], horizon: int | None) -> None:
+    """InputError for lengths that nothing can be fitted at or evaluated to."""
+    if train_length < 2:
+        raise InputError(
+            f"train_length is {train_length}: give at least 2, a single position has nothing to choose between."
+        )
+    if train_length > LONGEST_TRAINING:
+        raise InputError(
+            f"train_length is {train_length}: give at most {LONGEST_TRAINING}, a fit holds the whole grid of that side."
+        )
+    if not lengths:
+        raise InputError("no length to predict: give at least one beyond train_length.")
+    if horizon is not None and horizon <= train_length:
+        raise InputError(f"horizon {horizon} is not beyond the training length {train_length}: give a longer one.")
+    longest = LONGEST_ABSOLUTE if isinstance(encoding, AbsoluteEncoding) else LONGEST_RELATIVE
+    if max(lengths) > longest:
+        raise InputError(
+            f"length {max(lengths)} is beyond what '{encoding.name}' is evaluated to: give at most {longest}."
         )
 
 

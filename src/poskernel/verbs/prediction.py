@@ -90,8 +90,8 @@ def screen(
     from poskernel.realizability import screen as run
     from poskernel.realizability import screen_document
 
-    chosen = list(ENCODINGS) if encodings == "all" else specifications(encodings)
-    names = specifications(tasks)
+    chosen = list(ENCODINGS) if encodings == "all" else specifications(encodings, "--encodings")
+    names = specifications(tasks, "--tasks")
     progress = console.Progress(len(chosen) * len(names), "screen", quiet=session.quiet)
     predictions = run(
         chosen, names, train_length, whole_numbers(lengths, "--lengths"), rule, existence, existence_seconds,
