@@ -68,7 +68,7 @@ def reach(logits: Callable[[int, int], float], task: str, train_length: int, hor
             if alpha(logits, task, train_length, length) < 1:
                 return length
         return None
-    for row in range(train_length, horizon):
+    for row in range(horizon):
         key = target_key(task, row, horizon)
         if key is not None and not row_margin([logits(row, other) for other in range(row + 1)], row, key)[1]:
             return row

@@ -130,7 +130,7 @@ def alpha(kernel: PositionalKernel, task: Task, train_length: int, length: int) 
 
 
 def reach(kernel: PositionalKernel, task: Task, train_length: int, horizon: int) -> int | None:
-    """First wrong row at or beyond train_length, None if there is none below the horizon.
+    """First wrong row, None if there is none below the horizon; below train_length the training length is not solved.
 
     For a task whose targets depend on the length: the first length beyond train_length at which a scored row is wrong.
     """
@@ -142,7 +142,7 @@ def reach(kernel: PositionalKernel, task: Task, train_length: int, horizon: int)
         return None
     span = min(256, horizon)
     while True:
-        scored = task.targets(span).rows(train_length, span) if span > train_length else Targets(*[torch.arange(0)] * 2)
+        scored = task.targets(span)
         wrong = row_margins(kernel, scored).first_wrong if len(scored.query) else None
         if wrong is not None or span >= horizon:
             return wrong
