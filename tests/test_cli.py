@@ -53,6 +53,13 @@ def test_json_is_all_that_stdout_holds(capsys):
         (["study", "run", "quick", "--tiers", "7"], "no tier 7"),
         (["analyze", "package:no-such-package"], "no-such-package"),
         (["analyze", "x", "--layers", "one"], "'one'"),
+        (["analyze", "x", "--layers", "5-2"], "'5-2'"),
+        (["analyze", "x", "--layers", "0-20000000"], "'0-20000000'"),
+        (["analyze", "x", "--sequences", "0"], "--sequences 4"),
+        (["analyze", "x", "--sequences", "-3"], "-3 sequences"),
+        (["analyze", "x", "--length", "0"], "--length 8"),
+        (["analyze", "x", "--dropped", "600"], "--dropped 0 to 510"),
+        (["analyze", "x", "--report", "."], "a folder"),
         (["analyze", "x", "--text", "absent.txt"], "absent.txt"),
     ],
 )
@@ -122,6 +129,12 @@ def test_configuration_file_and_flags(tmp_path, capsys, monkeypatch):
     assert document["train_length"] == 10
     assert [row["length"] for row in document["rows"]] == [15]
     assert document["rows"][0]["exists"] is None
+    settings.write_text("[predict]\ntrain-length = 10\n")
+    assert cli.main(["predict", "rope", "prev", "--config", str(settings)]) == 2
+    assert "[predict]" in capsys.readouterr().err
+    (tmp_path / "taken").write_text("")
+    assert cli.main([*CELL, "--out", "taken"]) == 2
+    assert "'taken', a file" in capsys.readouterr().err
     settings.write_text("trian-length = 10\n")
     assert cli.main(["predict", "rope", "prev", "--config", str(settings)]) == 2
     assert "trian-length" in capsys.readouterr().err

@@ -1,12 +1,14 @@
-"""Positional kernels of attention heads: predict before training, measure in trained models, screen context extensions.
+"""Positional kernels of attention heads: predict before training, measure in trained models.
 
-The only door: every public name is reached from here. Names load when first used, so that `import poskernel` is quick.
+The door: the names most work needs are reached from here. They load when first used, so `import poskernel` is quick.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a test compares the two lists
+    from poskernel.attention.atlas import Atlas as Atlas
+    from poskernel.attention.atlas import analyze as analyze
     from poskernel.encodings import ENCODINGS as ENCODINGS
     from poskernel.encodings import parse_encoding as parse_encoding
     from poskernel.errors import InputError as InputError
@@ -28,12 +30,18 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a 
     from poskernel.realizability import predict_all as predict_all
     from poskernel.realizability import reach as reach
     from poskernel.realizability import screen as screen
+    from poskernel.realizability import select_kernel as select_kernel
+    from poskernel.study import STUDIES as STUDIES
+    from poskernel.study import Axes as Axes
+    from poskernel.study import Store as Store
+    from poskernel.study import Study as Study
     from poskernel.tasks import TASKS as TASKS
     from poskernel.tasks import parse_task as parse_task
 
     __version__: str
 
 _NAMES = {
+    "attention.atlas": ("Atlas", "analyze"),
     "encodings": ("ENCODINGS", "parse_encoding"),
     "errors": ("InputError", "MissingExtraError", "RunError"),
     "kernel": ("BilinearKernel", "GridKernel", "PositionalKernel", "StationaryKernel", "constant", "tabulated"),
@@ -48,7 +56,9 @@ _NAMES = {
         "predict_all",
         "reach",
         "screen",
+        "select_kernel",
     ),
+    "study": ("STUDIES", "Axes", "Store", "Study"),
     "tasks": ("TASKS", "parse_task"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -64,7 +64,11 @@ def launch(
     if show_config:
         sys.stdout.write(settings)
         return
+    if session.device not in ("auto", "cpu") and command is not analyze:
+        raise InputError(f"--device is '{session.device}', and only analyze runs on an accelerator: leave it out.")
     if session.out is not None:
+        if session.out.exists() and not session.out.is_dir():
+            raise InputError(f"--out is '{session.out}', a file: give a folder.")
         from poskernel.storage import write_whole
 
         write_whole(session.out / "config.toml", settings)
@@ -77,11 +81,14 @@ def launch(
 def check_configuration(path: Path) -> None:
     """InputError for a configuration file that is not there or no TOML."""
     try:
-        tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the configuration {path} ({error.strerror}): give a TOML file.") from None
     except ValueError as error:  # also what is no UTF-8
         raise InputError(f"the configuration {path} is no valid TOML ({error}): mend it.") from None
+    table = next((name for name, value in values.items() if isinstance(value, dict)), None)
+    if table is not None:
+        raise InputError(f"the configuration {path} has a table [{table}]: put the flags' names at the top level.")
 
 
 def use_threads(threads: int | None) -> None:

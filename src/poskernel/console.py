@@ -77,7 +77,7 @@ def summary(prediction: dict[str, Any]) -> str:
         return "no kernel was selected"
     solved = "solves" if prediction["realized"] else "does not solve"
     reach, horizon = prediction["reach"], prediction["horizon"]
-    reached = f"no wrong row below {horizon}" if reach is None else f"first wrong row {reach}"
+    reached = f"nothing wrong below {horizon}" if reach is None else f"reach {reach}"
     return f"the kernel {solved} the training length (margin {prediction['train_margin']:.2f} nats); {reached}"
 
 
@@ -99,7 +99,7 @@ def screen_table(predictions: Sequence[dict[str, Any]], names: Sequence[str]) ->
         reach, horizon = prediction["reach"], prediction["horizon"]
         table.add_row(
             name, prediction["task"], *(number(row["alpha"]) for row in prediction["rows"]),
-            str(reach) if reach is not None else f"> {horizon:.0e}" if horizon else "-",
+            str(reach) if reach is not None else f"> {horizon}" if horizon else "-",
             last["exists"] or "not asked", last["reason"],
         )  # fmt: skip
     return table

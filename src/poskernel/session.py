@@ -13,6 +13,7 @@ from cyclopts import Group, Parameter
 from poskernel.errors import InputError
 
 MOST_THREADS = 256
+MOST_LAYERS = 10_000
 LARGEST_SEED = 1 << 32
 EVERYWHERE = Group("Everywhere", sort_key=9)
 
@@ -72,9 +73,12 @@ def layer_numbers(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.partition("-")
         try:
-            layers += range(int(first), int(last if dash else first) + 1)
+            low, high = int(first), int(last if dash else first)
+            if not 0 <= low <= high < MOST_LAYERS:
+                raise ValueError
         except ValueError:
-            raise InputError(f"--layers is '{text}': give numbers and ranges such as 0-5,9.") from None
+            raise InputError(f"--layers is '{text}': give numbers and rising ranges such as 0-5,9.") from None
+        layers += range(low, high + 1)
     return layers
 
 

@@ -25,7 +25,8 @@ def test_profile_of_a_box():
 
 def test_kinds_read_from_the_top():
     flat, peak = Profile.of(torch.zeros(100), 100), Profile.of(8.0 * (torch.arange(100) == 1), 100)
-    assert head_kind(peak, 0.9, 0.9) == "sink"
+    assert head_kind(flat, 0.9, 0.9) == "sink"
+    assert head_kind(peak, 0.9, 0.9) == "previous-token"
     assert head_kind(peak, 0.9, 0.1) == "previous-token"
     assert head_kind(flat, 0.05, 0.1) == "uniform"
     assert head_kind(peak, 0.1, 0.1) == "mixed"
@@ -64,8 +65,8 @@ def test_weights_are_a_softmax_of_g_whose_level_says_nothing():
 @pytest.mark.parametrize(
     ("profile", "share", "sink", "kind"),
     [
-        (FLAT, 0.0, 0.8, "sink"),
-        (FLAT, 0.0, 0.79, "uniform"),
+        (FLAT, 0.0, 0.5, "sink"),
+        (FLAT, 0.0, 0.49, "uniform"),
         (peak_at(1), 0.3, 0.0, "previous-token"),
         (peak_at(1), 0.29, 0.0, "local"),
         (peak_at(5), 0.3, 0.0, "fixed-offset 5"),

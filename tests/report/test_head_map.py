@@ -87,3 +87,11 @@ def test_bad_columns_and_offsets(heads):
         head_map(heads, {"r3": ""}, OFFSETS)
     with pytest.raises(InputError, match="do not rise"):
         head_map(heads, STATISTICS, OFFSETS[::-1])
+
+
+def test_one_head_far_off_does_not_take_all_colours():
+    from poskernel.report.head_map import colour_limits
+
+    low, high = colour_limits(pd.Series([0.9 + number / 1000 for number in range(99)] + [186.18, float("nan")]))
+    assert 0.9 <= low < 0.91 and 0.98 < high < 1.2
+    assert colour_limits(pd.Series([float("nan")])) == (0.0, 1.0)

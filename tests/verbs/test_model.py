@@ -1,5 +1,6 @@
 """analyze, report and doctor from the command line, on a tiny random model."""
 
+import io
 import json
 
 import pytest
@@ -41,6 +42,13 @@ def test_analyze_gives_the_documented_fields_and_files(tiny_llama, text, tmp_pat
     assert "layer" in page.read_text()
     assert cli.main(["analyze", str(tiny_llama), *arguments, "-q"]) == 0
     assert "head" in capsys.readouterr().out
+
+
+def test_text_from_standard_input(tiny_llama, text, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text.read_text()))
+    arguments = ["--text", "-", "--sequences", "4", "--length", "48", "--layers", "0"]
+    assert cli.main(["analyze", str(tiny_llama), *arguments, "--json", "-q"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["heads"]) == 4
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def test_undefined_is_null_with_a_reason(capsys):
     found = document(capsys, "predict", "rope", "induction")
     assert all(row["alpha"] is None and "tokens" in row["reason"] for row in found["rows"])
     infeasible = document(capsys, "predict", "alibi", "prev", "--rule", "max-margin", "--lengths", "30")
+    assert infeasible["reach"] is None and infeasible["horizon"] is None
     assert infeasible["realized"] is None and "no kernel" in infeasible["rows"][0]["reason"]
 
 

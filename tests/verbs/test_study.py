@@ -32,6 +32,7 @@ def rows(capsys, *arguments):
 def test_from_plan_to_export_and_back(tiny, capsys):
     assert len(rows(capsys, "study", "plan", "tiny")) == 4
     assert len(rows(capsys, "study", "run", "tiny", "--dry-run")) == 4
+    assert not (tiny / "out").exists()
     first = rows(capsys, "study", "run", "tiny", "--workers", "1", "--out", "kept")
     assert first == [{"study": "tiny", "store": "out/results.sqlite", "done": 4, "skipped": 0, "failed": 0}]
     assert rows(capsys, "study", "run", "tiny")[0]["skipped"] == 4

@@ -1,10 +1,7 @@
 """analyze: a model in, an atlas of its heads out."""
 
-import hashlib
 import html
-import json
 import math
-import pydoc_data.topics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +13,8 @@ from torch import Tensor
 from poskernel.attention.capture import AttentionSource, self_test
 from poskernel.attention.estimate import HeadEstimate, KernelEstimator
 from poskernel.attention.kinds import Profile, head_kind
+from poskernel.attention.pairs import MINIMUM_SEQUENCES
+from poskernel.attention.windows import SHORTEST, windows
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
 from poskernel.statistics import Estimate
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "poskernel.analyze/1"
+WIDEST = 1.0
+"""An R2 with a wider interval says nothing, and sentences do not quote it."""
 BATCH = 16
 """Sequences that pass through the model at once."""
 NEAR_OFFSETS, FAR_OFFSETS = 65, 192
@@ -114,7 +115,12 @@ def describe(estimate: HeadEstimate, profile: Profile, kind: str) -> str:
     if not math.isnan(estimate.share.value):
         words += f", position {estimate.share.value:.0%} of its logit variance"
     r2 = estimate.r2
-    words += ", R2 undefined" if math.isnan(r2.value) else f", R2 {r2.value:.2f} ({r2.low:.2f} to {r2.high:.2f})"
+    if math.isnan(r2.value):
+        words += ", R2 undefined"
+    elif r2.high - r2.low > WIDEST:
+        words += ", R2 undetermined (its interval is wider than 1: take more sequences)"
+    else:
+        words += f", R2 {r2.value:.2f} ({r2.low:.2f} to {r2.high:.2f})"
     return f"{words}; {estimate.first_mass:.0%} of its attention on the first token"
 
 
@@ -221,11 +227,12 @@ def analyze(
     Raises InputError for input that cannot be measured, RunError for activations that are not finite numbers.
     """
     place = present_device(device)
+    check_sizes(sequences, length, dropped)
     source, encode, origin = opened(model)
     source.to(place)
     step = progress or (lambda what, done, total: None)
     step("self-test", 0, 1)
-    check_length(source, length, dropped)
+    check_length(source, length)
     test = self_test(source)
     if not test.causal:
         raise InputError(
@@ -233,7 +240,7 @@ def analyze(
             "measured yet: give a decoder."
         )
     chosen = chosen_layers(source, layers)
-    tokens, text_digest = windows(source, encode, text, sequences, length)
+    tokens, text_digest = windows(source.name, encode, text, sequences, length)
     estimates = measure(source, tokens, chosen, dropped, seed, null, step)
     reports = {(estimate.layer, estimate.head): HeadReport.of(estimate, length - dropped) for estimate in estimates}
     setting = Setting(
@@ -308,16 +315,28 @@ def measure(
     return estimator.estimates()
 
 
-def check_length(source: AttentionSource, length: int, dropped: int) -> None:
-    """InputError for a length that the model has no positions for, or that dropping leaves nothing of."""
+def check_sizes(sequences: int, length: int, dropped: int) -> None:
+    """InputError for sizes that leave nothing to measure, whatever the model."""
+    if sequences < MINIMUM_SEQUENCES:
+        raise InputError(
+            f"{sequences} sequences are too few for an estimate with an interval: give --sequences "
+            f"{MINIMUM_SEQUENCES} or more."
+        )
+    if length < SHORTEST:
+        raise InputError(f"length {length} leaves nothing to measure: give --length {SHORTEST} or more.")
+    if not 0 <= dropped <= length - 2:
+        raise InputError(
+            f"dropping {dropped} positions of {length} leaves no pairs: give --dropped 0 to {length - 2}, or longer "
+            "sequences."
+        )
+
+
+def check_length(source: AttentionSource, length: int) -> None:
+    """InputError for a length that the model has no positions for."""
     if source.position_limit is not None and length > source.position_limit:
         raise InputError(
             f"length {length} is beyond the {source.position_limit} positions of '{source.name}': "
             f"give --length {source.position_limit} or less."
-        )
-    if not 0 <= dropped <= length - 2:
-        raise InputError(
-            f"dropping {dropped} positions of {length} leaves no pairs: drop fewer or take longer sequences."
         )
 
 
@@ -330,44 +349,6 @@ def chosen_layers(source: AttentionSource, layers: Iterable[int] | None) -> list
     if not chosen:
         raise InputError(f"no layers are chosen: give some of 0 to {source.layers - 1}.")
     return chosen
-
-
-def default_text() -> str:
-    """CPython's own help topics, joined by blank lines in sorted order of their keys."""
-    topics = pydoc_data.topics.topics
-    return "\n\n".join(topics[key] for key in sorted(topics))
-
-
-def windows(
-    source: AttentionSource,
-    encode: Callable[[str], list[int]] | None,
-    text: str | Tensor | None,
-    sequences: int,
-    length: int,
-) -> tuple[Int[Tensor, "sequence position"], str]:
-    """The first consecutive windows of the text's tokens, and the digest of the text."""
-    if isinstance(text, Tensor):
-        stream = text.reshape(-1)
-        digest = hashlib.sha256(json.dumps(stream.tolist()).encode()).hexdigest()
-    elif encode is None:
-        raise InputError(f"'{source.name}' came without a tokenizer: give the text as a tensor of token ids.")
-    else:
-        text = default_text() if text is None else text
-        stream, digest = torch.tensor(encode(text), dtype=torch.int64), hashlib.sha256(text.encode()).hexdigest()
-    available = stream.shape[0] // length
-    if available < 1:
-        raise InputError(
-            f"the text has {stream.shape[0]} tokens, less than one sequence of {length}: give a longer text, "
-            f"or --length {max(1, stream.shape[0] // sequences)} "
-            f"for {sequences} sequences."
-        )
-    if available < sequences:
-        raise InputError(
-            f"the text has {stream.shape[0]} tokens, enough for {available} sequences of {length} and not {sequences}: "
-            "give a longer text, "
-            f"--sequences {available} or --length {stream.shape[0] // sequences}."
-        )
-    return stream[: sequences * length].view(sequences, length), digest
 
 
 def listed_offsets(horizon: int) -> tuple[int, ...]:

@@ -44,13 +44,18 @@ class HuggingFaceSource(AttentionSource):
                 f"a {type(module).__name__} is no Hugging Face model: give a transformers PreTrainedModel, a folder, "
                 "a .gguf file, package:NAME or a hub id."
             )
+        self.name = name or type(module).__name__
         text_config = config.get_text_config(decoder=True)
         # The output layer over the vocabulary would need more memory than all the rest, and changes no attention.
         base = getattr(module, "base_model", None)
         self.module: Any = base if isinstance(base, nn.Module) else module
-        self.name = name or type(module).__name__
-        self.layers = int(text_config.num_hidden_layers)
-        self.heads = int(text_config.num_attention_heads)
+        self.layers = int(getattr(text_config, "num_hidden_layers", 0))
+        self.heads = int(getattr(text_config, "num_attention_heads", None) or 0)
+        if not self.layers or not self.heads:
+            raise InputError(
+                f"'{self.name}' has no attention layers or heads in its config ({type(module).__name__}): "
+                "give a Transformer."
+            )
         self.vocabulary = int(text_config.vocab_size)
         self.position_limit = position_limit(text_config)
         self.dtype = next(module.parameters()).dtype

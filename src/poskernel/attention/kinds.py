@@ -55,7 +55,6 @@ class Evidence:
 
 
 KINDS: dict[str, tuple[str, Callable[[Evidence], bool]]] = {
-    "sink": ("at least 80% of attention on the first positions", lambda head: head.sink >= 0.8),
     "previous-token": (
         "position at least 30% of the logit variance, peak at offset 1 with at least 30% of the positional weight",
         lambda head: head.share >= 0.3 and head.profile.peak_offset == 1 and head.profile.peak_weight >= 0.3,
@@ -64,6 +63,7 @@ KINDS: dict[str, tuple[str, Callable[[Evidence], bool]]] = {
         "position at least 30% of the logit variance, peak beyond offset 1 with at least 30% of the positional weight",
         lambda head: head.share >= 0.3 and head.profile.peak_offset > 1 and head.profile.peak_weight >= 0.3,
     ),
+    "sink": ("at least half of its attention on the first positions", lambda head: head.sink >= 0.5),
     "local": (
         "position at least 20% of the logit variance, half of the positional weight on offsets 0 to 15",
         lambda head: head.share >= 0.2 and head.profile.near_weight >= 0.5,

@@ -25,7 +25,7 @@ STATISTICS = {
 }
 LISTED = ["layer", "head", "kind", "r2", "signal", "share", "peak_offset", "sentence"]
 MEDIANS: Sequence[tuple[str, str]] = (
-    ("r2", "The logits of the median head are almost a function of the offset: unbiased, row-centred R2"),
+    ("r2", "R2 of the median head, unbiased and row-centred: how far its mean logits are a function of the offset"),
     ("r2_plugin", "The plug-in R2 of the same heads counts sampling noise as unexplained:"),
     ("signal", "Signal of the median head, nats:"),
     ("share", "Share of its within-row logit variance that is position:"),
@@ -88,11 +88,15 @@ def atlas_section(atlas: Atlas) -> "Section":
             f"{setting.dropped} positions "
             f"left out, {setting.dtype}{quantized}; weights sha256 {str(setting.weights_digest)[:12]}, "
             f"text sha256 {str(setting.text_digest)[:12]}.\n\n"
-            "A high R2 alone means little under a rotary encoding: an untrained model has it too. The signal in "
-            "nats and "
-            "the share of position say whether the kernel matters."
+            "R2 is about the part of the logits that does not depend on the text, and can leave 0 to 1 by sampling "
+            "noise. "
+            "Alone it means little under a rotary encoding: an untrained model has a high one too. The signal in nats "
+            "and the share of position say whether the kernel matters."
         ),
-        command=f"poskernel analyze {setting.model} --json",
+        command=(
+            f"poskernel analyze {setting.model} --sequences {setting.sequences} --length {setting.length} "
+            f"--dropped {setting.dropped} --seed {setting.seed} --json"
+        ),
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def verdict_section(comparison: Comparison, folder: Path) -> "Section":
     agreed = comparison.certain_above_hopeless
     headings = {"alpha": "alpha, before training", "accuracy": "LG, after training"}
     title = f"{'Alpha tells who generalizes' if agreed else 'Alpha and LG'}: length {PICTURED_LENGTH}, trained at 20"
-    separation = comparison.separation
+    separation, unlearned = comparison.separation, int((comparison.cells["status"] == "unlearned").sum())
     findings = [
         Finding(
             f"Alpha separates the {separation.positives} cells whose models generalize (LG of at least "
@@ -74,7 +74,11 @@ def verdict_section(comparison: Comparison, folder: Path) -> "Section":
         folder,
         "alpha-and-lg",
         "Two heat maps, alpha and trained accuracy, for five encodings and seven tasks",
-        "Left: computed before training. Right: trained Transformers of one layer and one head, one seed.",
+        "Left: computed before training. Right: LG, token accuracy beyond the training length, of trained "
+        "Transformers of "
+        f"one layer and one head, one seed. Chance is 1/12 = 0.08; {unlearned} of the {len(comparison.cells)} "
+        "models did not "
+        "learn their task at the training length either.",
     )
     table = TablePanel(comparison.cells, "Cells: means over lengths 30 to 80", folded=True)
     question = "Does alpha, computed before training, tell who generalizes to three times the training length?"

@@ -10,7 +10,15 @@ from poskernel.realizability.alignment import (
     row_margins,
 )
 from poskernel.realizability.existence import Existence, Exists, existence
-from poskernel.realizability.prediction import PredictedRow, Prediction, predict, predict_all, screen, screen_document
+from poskernel.realizability.prediction import (
+    PredictedRow,
+    Prediction,
+    predict,
+    predict_all,
+    screen,
+    screen_document,
+    select_kernel,
+)
 from poskernel.realizability.selection import SELECTION_RULES, Selection, SelectionRule, parse_rule
 
 __all__ = [
@@ -34,4 +42,5 @@ __all__ = [
     "row_margins",
     "screen",
     "screen_document",
+    "select_kernel",
 ]

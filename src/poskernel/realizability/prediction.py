@@ -12,7 +12,7 @@ from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import RowMargins, reach, row_margins, rows_change, targets_conflict
 from poskernel.realizability.existence import Exists, existence
-from poskernel.realizability.selection import Selection, SelectionRule, parse_rule
+from poskernel.realizability.selection import Selection, SelectionRule, parse_rule, rule_label
 from poskernel.tasks import TASKS, ContentTask, OffsetRegime, Task, parse_task
 
 PREDICT_SCHEMA = "poskernel.predict/1"
@@ -112,7 +112,7 @@ def predict_all(
     parsed = [parse_task(task) if isinstance(task, str) else task for task in tasks]
     check_lengths(encoding, train_length, lengths, horizon)
     cells = [
-        Cell(encoding, task, train_length, rule.name, horizon or default_horizon(encoding, task, train_length))
+        Cell(encoding, task, train_length, rule_label(rule), horizon or default_horizon(encoding, task, train_length))
         for task in parsed
     ]
     for cell in cells:
@@ -128,6 +128,24 @@ def predict_all(
             if isinstance(cell.task, ContentTask)
             else cell.prediction(next(chosen), lengths, ask)
         )
+
+
+def select_kernel(
+    encoding: Encoding | str, task: Task | str, train_length: int = 20, rule: SelectionRule | str = "adam"
+) -> PositionalKernel:
+    """The kernel that a selection rule picks at train_length, to be evaluated anywhere: what `predict` scores.
+
+    Raises InputError where the rule finds none. Where the family changes with the length, it is that of train_length.
+    """
+    encoding = parse_encoding(encoding) if isinstance(encoding, str) else encoding
+    rule = parse_rule(rule) if isinstance(rule, str) else rule
+    task = parse_task(task) if isinstance(task, str) else task
+    check_lengths(encoding, train_length, [train_length + 1], None)
+    family = encoding.family(train_length, train_length)
+    selection = rule.select(family, [task.targets(train_length)], train_length)[0]
+    if selection.weights is None:
+        raise InputError(f"rule {rule_label(rule)} finds none for {encoding.name} and {task.name}: {selection.note}.")
+    return family.kernel(selection.weights)
 
 
 def check_lengths(encoding: Encoding, train_length: int, lengths: Sequence[int], horizon: int | None) -> None:
@@ -277,9 +295,10 @@ class Cell:
         self, margin: float | None, realized: bool | None, found: int | None, rows: Sequence[PredictedRow]
     ) -> Prediction:
         effective, name = self.encoding.effective, self.task.name
+        horizon = None if realized is None else self.horizon  # nothing was searched where nothing was selected
         return Prediction(
-            effective, name, self.train_length, self.rule, margin, realized, found, self.horizon, tuple(rows)
-        )
+            effective, name, self.train_length, self.rule, margin, realized, found, horizon, tuple(rows)
+        )  # fmt: skip
 
 
 def explain(task: Task, relative: bool, realized: bool, new: RowMargins, conflict: bool, exists: str | None) -> str:
@@ -301,7 +320,7 @@ def explain(task: Task, relative: bool, realized: bool, new: RowMargins, conflic
     elif task.regime is OffsetRegime.GROWING:
         cause = "the target's offset grows"
     elif relative and task.regime is OffsetRegime.FIXED_ABSOLUTE:
-        cause = "the target's offset grows with the row, and a kernel of the offset peaks at one"
+        cause = "the target's offset grows with the row, and the selected kernel peaks at one offset"
     elif not realized:
         cause = "the training length itself is not solved"
     else:

@@ -21,7 +21,7 @@ from torch import Tensor
 from poskernel.encodings import BilinearFamily, KernelFamily
 from poskernel.errors import InputError, MissingExtraError
 from poskernel.realizability.margin_programme import best_margin, distinct_rows, margin_constraints
-from poskernel.specification import parse_specification
+from poskernel.specification import describe, parse_specification
 from poskernel.tasks import Targets
 from poskernel.threads import one_thread
 
@@ -350,6 +350,12 @@ SELECTION_RULES: dict[str, SelectionRule] = {
     "max-margin": MaxMargin(),
     "min-norm": MinNorm(),
 }
+
+
+def rule_label(rule: SelectionRule) -> str:
+    """The shortest text that names a rule: its registered name, or its kind with every parameter."""
+    registered = (name for name, known in SELECTION_RULES.items() if known == rule)
+    return next(registered, None) or describe(rule, rule.name)
 
 
 def parse_rule(text: str) -> SelectionRule:

@@ -4,6 +4,7 @@ The data hold one row a head. g is sent as whole numbers of steps above its leas
 less than a pixel of the curve), flattened only after the head is chosen: 270 heads of 257 offsets take about 0.6 MB.
 """
 
+import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ def head_map(
     values = compact(heads, list(statistics), len(offsets))
     layers, numbers = int(heads["layer"].max()) + 1, int(heads["head"].max()) + 1
     chart = alt.hconcat(
-        statistic_map(statistics, layers, numbers),
+        statistic_map(statistics, {name: colour_limits(heads[name]) for name in statistics}, layers, numbers),
         alt.vconcat(curve(offsets, band), sentence(), spacing=14),
         spacing=40,
     )
@@ -63,6 +64,16 @@ def head_map(
     specification: dict[str, Any] = styled.to_dict()
     specification["datasets"] = {"heads": values}
     return specification
+
+
+def colour_limits(values: "pd.Series[Any]") -> tuple[float, float]:
+    """2nd and 98th percentile of the finite values: one head far off would leave all others one colour."""
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float)
+    finite = numbers[np.isfinite(numbers)]
+    if not len(finite):
+        return 0.0, 1.0
+    low, high = (float(f"{bound:.4g}") for bound in np.quantile(finite, [0.02, 0.98]))
+    return low, high
 
 
 def compact(heads: pd.DataFrame, statistics: Sequence[str], number: int) -> list[dict[str, Any]]:
@@ -106,8 +117,10 @@ def rounded(value: object, name: str) -> float | None:
     return float(f"{number:.4g}") if math.isfinite(number) else None
 
 
-def statistic_map(statistics: Mapping[str, str], layers: int, numbers: int) -> Any:
-    """The heat map; it owns the menu, the sliders and the two selections."""
+def statistic_map(
+    statistics: Mapping[str, str], limits: Mapping[str, tuple[float, float]], layers: int, numbers: int
+) -> Any:
+    """The heat map; it owns the menu, the sliders and the two selections. Colours end at each statistic's limits."""
     menu = alt.param(
         name="statistic",
         value=next(iter(statistics)),
@@ -131,14 +144,17 @@ def statistic_map(statistics: Mapping[str, str], layers: int, numbers: int) -> A
     label = (
         "'layer ' + datum.layer + ', head ' + datum.head + ': ' + (isValid(datum.shown) ? datum.shown : 'undefined')"
     )
+    low, high = (json.dumps({name: pair[end] for name, pair in limits.items()}) for end in (0, 1))
+    tone = f"isValid(datum.shown) ? clamp(datum.shown, {low}[statistic], {high}[statistic]) : null"
     colour = alt.Color(
-        "shown:Q",
+        "tone:Q",
         title=None,
         scale=alt.Scale(scheme="viridis", zero=False),
         legend=alt.Legend(orient="top", gradientLength=CELL["width"] * numbers, gradientThickness=10),
     )
     cells = (
         place.transform_calculate(shown="datum[statistic]", label=label)
+        .transform_calculate(tone=tone)
         .mark_rect(invalid="show", cursor="pointer", stroke="white", strokeWidth=1)
         .encode(color=colour, tooltip="label:N", description="label:N")
         .add_params(menu, chosen, pointed)
@@ -150,7 +166,13 @@ def statistic_map(statistics: Mapping[str, str], layers: int, numbers: int) -> A
     return alt.layer(cells, outline, pointer).properties(
         width=CELL["width"] * numbers,
         height=CELL["height"] * layers,
-        title=alt.Title("Every head of the model", subtitle="click a cell, or use the sliders below; grey: undefined"),
+        title=alt.Title(
+            "Every head of the model",
+            subtitle=[
+                "click a cell, or use the sliders below",
+                "grey: undefined; colours end at the 2nd and 98th percentile",
+            ],
+        ),
     )
 
 

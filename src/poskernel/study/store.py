@@ -233,7 +233,7 @@ def explain(path: Path, error: sqlite3.Error) -> InputError | RunError:
         return InputError(f"the store '{path}' is read-only: make it writable or give another path with --store.")
     if name.startswith("SQLITE_CANTOPEN"):
         return InputError(f"the store '{path}' cannot be opened: give a path to a file in a folder you may write to.")
-    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")) or "no such" in str(error):
         return InputError(f"'{path}' is no SQLite file, or a damaged one: give another path with --store.")
     return RunError(f"the store '{path}' failed ({error}): check its disk, or give another path with --store.")
 

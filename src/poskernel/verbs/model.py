@@ -2,8 +2,12 @@
 
 import sys
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from poskernel import console
+from poskernel.errors import InputError
 from poskernel.session import DEFAULTS, Session, layer_numbers
 from poskernel.verbs.study import open_store
 
@@ -12,7 +16,7 @@ def analyze(
     model: str,
     /,
     *,
-    text: str | None = None,
+    text: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     layers: str | None = None,
     sequences: int = 16,
     length: int = 512,
@@ -41,6 +45,8 @@ def analyze(
     """
     from poskernel.attention.atlas import analyze as measure
 
+    if report is not None and report.is_dir():
+        raise InputError(f"--report is '{report}', a folder: give the path of an HTML file.")
     steps = console.Steps(quiet=session.quiet)
     chosen = None if layers is None else layer_numbers(layers)
     words, seed, device = console.read_text(text), session.seed, session.device

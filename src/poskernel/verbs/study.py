@@ -32,6 +32,13 @@ def open_store(session: Session, create: bool = False) -> "Store":
     return Store(session.store, create=create)
 
 
+def nothing_stored() -> "Store":
+    """An empty store in memory: a look at what would run leaves no file behind."""
+    from poskernel.study import Store
+
+    return Store(Path(":memory:"), create=True)
+
+
 @study.command(name="list")
 def list_studies(*, session: Session = DEFAULTS) -> None:
     """Name every study and what it asks."""
@@ -55,7 +62,7 @@ def plan(name: str, /, *, tiers: str | None = None, session: Session = DEFAULTS)
     from poskernel.study import plan as planned_units
 
     chosen = named_study(name, tiers)
-    with open_store(session, create=True) as store:
+    with open_store(session) if session.store.exists() else nothing_stored() as store:
         planned = planned_units(chosen, store)
     rows = [{"unit": each.unit.description, "reason": each.reason} for each in planned]
     console.print_rows(rows, "poskernel.plan/1", session.json, empty=f"study '{name}' is complete: nothing to run")
