@@ -59,9 +59,13 @@ def whole_numbers(text: str, option: str) -> list[int]:
 
 
 def specifications(text: str, option: str) -> list[str]:
-    """`rope,alibi` or `rope:base=1e6,frequencies=8;alibi`: commas separate bare names, semicolons anything."""
-    parts = [part for piece in text.split(";") for part in ([piece] if ":" in piece else piece.split(","))]
-    named = [part.strip() for part in parts if part.strip()]
+    """`rope,alibi` or `rope:base=1e6,frequencies=8,alibi`: commas or semicolons separate, `name=value` goes on."""
+    named: list[str] = []
+    for part in text.replace(";", ",").split(","):
+        if named and "=" in part and ":" not in part:
+            named[-1] += "," + part.strip()
+        elif part.strip():
+            named.append(part.strip())
     if not named:
         raise InputError(f"{option} is '{text}', which names nothing: give names separated by commas.")
     return named

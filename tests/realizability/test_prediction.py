@@ -130,7 +130,7 @@ def test_reach_of_growing_tasks_is_the_first_failing_length() -> None:
 
 def test_reasons_say_what_happens() -> None:
     assert quick("rope", "prev").rows[0].reason.startswith("generalizes: right on every row, margin")
-    assert "row 28 is the first wrong one" in quick("rope", "first").rows[0].reason
+    assert "the first wrong new row is 28" in quick("rope", "first").rows[0].reason
     assert "a tie" in quick("nope", "prev").rows[0].reason
     assert "generalizes in part" in quick("rope", "first", lengths=[30]).rows[0].reason
     assert "will not generalize" in quick("rope", "first", lengths=[60]).rows[0].reason

@@ -312,7 +312,7 @@ def explain(task: Task, relative: bool, realized: bool, new: RowMargins, conflic
         return f"generalizes: right on every row, margin {new.least:.2g} nats"
     verdict = "will not generalize" if new.share < 0.5 else "generalizes in part"
     tied = abs(float(new.margin[new.query == wrong][0])) == 0.0
-    symptom = f"row {wrong} is the first wrong one" + (", a tie" if tied else "")
+    symptom = f"the first wrong new row is {wrong}" + (", a tie" if tied else "")
     if exists == Exists.NO:
         cause = "no kernel of the family solves both lengths"
     elif conflict or exists == Exists.CONFLICT:

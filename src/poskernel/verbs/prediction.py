@@ -72,7 +72,7 @@ def screen(
     Parameters
     ----------
     encodings
-        Names separated by commas (by semicolons where they have parameters), or `all`.
+        Names separated by commas, with parameters where wanted: `rope:base=1e6,frequencies=8,alibi`; or `all`.
     tasks
         Names separated by commas.
     train_length
