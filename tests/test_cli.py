@@ -129,6 +129,9 @@ def test_configuration_file_and_flags(tmp_path, capsys, monkeypatch):
     assert document["train_length"] == 10
     assert [row["length"] for row in document["rows"]] == [15]
     assert document["rows"][0]["exists"] is None
+    settings.write_text("lengths = [25, 30]\nexistence = false\n")
+    assert cli.main(["predict", "rope", "prev", "--config", str(settings), "--json"]) == 0
+    assert [row["length"] for row in json.loads(capsys.readouterr().out)["rows"]] == [25, 30]
     settings.write_text("[predict]\ntrain-length = 10\n")
     assert cli.main(["predict", "rope", "prev", "--config", str(settings)]) == 2
     assert "[predict]" in capsys.readouterr().err

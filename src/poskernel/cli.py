@@ -6,10 +6,10 @@ import sys
 import tomllib
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Toml
+from cyclopts.config import Dict
 
 import poskernel
 from poskernel import console
@@ -50,9 +50,8 @@ def launch(
     show_config
         Show the resolved configuration instead of running.
     """
-    if config is not None:
-        check_configuration(config)
-    app.config = (Toml(config, use_commands_as_keys=False),) if config is not None else ()
+    values = {} if config is None else configuration(config)
+    app.config = (Dict(values, use_commands_as_keys=False, source=str(config)),) if values else ()
     command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     bound.apply_defaults()
     session = next((value for value in bound.arguments.values() if isinstance(value, Session)), None)
@@ -78,8 +77,11 @@ def launch(
     command(*bound.args, **bound.kwargs)
 
 
-def check_configuration(path: Path) -> None:
-    """InputError for a configuration file that is not there or no TOML."""
+def configuration(path: Path) -> dict[str, Any]:
+    """The flags that a TOML file gives; lists become the comma-separated texts that the flags take.
+
+    InputError for a file that is not there, is no TOML, or has tables.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -89,6 +91,7 @@ def check_configuration(path: Path) -> None:
     table = next((name for name, value in values.items() if isinstance(value, dict)), None)
     if table is not None:
         raise InputError(f"the configuration {path} has a table [{table}]: put the flags' names at the top level.")
+    return {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def use_threads(threads: int | None) -> None:
