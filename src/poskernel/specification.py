@@ -38,7 +38,7 @@ def parse_specification(registry: Mapping[str, Item], text: str, kind: str) -> I
         if key in changes:
             raise InputError(f"parameter '{key}' of {kind} '{name}' is given twice: give it once.")
         changes[key] = convert(value.strip(), typing.get_type_hints(type(item))[key], f"{kind} parameter '{key}'")
-    return dataclasses.replace(item, **changes)  # type: ignore[type-var]
+    return dataclasses.replace(item, **changes)  # type: ignore[type-var]  # the registry holds dataclasses only
 
 
 def convert(text: str, wanted: type, what: str) -> object:

@@ -94,7 +94,7 @@ def read_tokenizer(folder: Path, name: str, transformers: Any) -> Any:
     """The tokenizer beside the weights."""
     try:
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:
+    except Exception as error:  # likewise for tokenizers
         raise InputError(
             f"'{name}' has no tokenizer that can be read ({first_line(error)}): add tokenizer.json to it."
         ) from error
@@ -124,7 +124,7 @@ def downloaded(model: str) -> Path:
     wanted = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
     try:
         folder = Path(snapshot_download(model, allow_patterns=wanted))
-    except Exception as error:
+    except Exception as error:  # the hub client raises network, cache and name errors of its own
         raise InputError(
             f"'{model}' is no folder or file here, and the hub did not give it ({first_line(error)}): "
             "check the name, or give a path."
@@ -186,7 +186,7 @@ def convert_gguf(weights: Weights, digest: str, folder: Path, transformers: Any)
         tokenizer = transformers.AutoTokenizer.from_pretrained(weights.path.parent, **where)
         kind = gguf.GGUFReader(weights.path).fields.get("general.file_type")
         quantization = gguf.LlamaFileType(kind.contents()).name.removeprefix("MOSTLY_") if kind else "unknown"
-    except Exception as error:
+    except Exception as error:  # so does the GGUF reader for a damaged file
         raise unreadable(weights.name, error) from error
     # The loaded model counts as quantized and would refuse to be saved, though its weights are plain float32 by now.
     module.hf_quantizer = None

@@ -113,7 +113,7 @@ def rounded(value: object, name: str) -> float | None:
         return None
     if isinstance(value, str):
         raise InputError(f"the statistic {name} is '{value}', which has no place on a colour scale: give numbers.")
-    number = float(value)  # type: ignore[arg-type]
+    number = float(value)  # type: ignore[arg-type]  # what is no number raises here
     return float(f"{number:.4g}") if math.isfinite(number) else None
 
 

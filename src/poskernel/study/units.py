@@ -114,7 +114,7 @@ class Unit(ABC):
         try:
             with one_thread():
                 return self.measure(weights)
-        except Exception as error:
+        except Exception as error:  # a failed unit is a status; the rest of the study goes on
             memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
             reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
             return self.failures(reason, transient=memory)
