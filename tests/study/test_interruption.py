@@ -36,7 +36,7 @@ def uninterrupted() -> dict[str, bytes]:
         from poskernel.study.store import CellRow
 
         for unit in units_of(STUDY):
-            store.add([CellRow.of(unit.cell)], unit.run())
+            store.add([CellRow.of(cell) for cell in unit.cells], unit.run())
         return exports(store)
 
 

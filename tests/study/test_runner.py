@@ -67,7 +67,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def put(store: Store, unit: Unit, measurements: list[Measurement]) -> None:
-    store.add([CellRow.of(unit.cell)], measurements)
+    store.add([CellRow.of(cell) for cell in unit.cells], measurements)
 
 
 def test_an_empty_store_lacks_everything_and_a_full_one_nothing(store: Store) -> None:

@@ -41,7 +41,7 @@ def fill(store: Store, *studies: Study, backwards: bool = False) -> None:
         ]
         if unit.cell.task.name == "copy" and unit.run_seed == 1:
             measurements = unit.failures("the loss is nan", transient=False)
-        store.add([CellRow.of(unit.cell)], measurements)
+        store.add([CellRow.of(cell) for cell in unit.cells], measurements)
 
 
 @pytest.fixture

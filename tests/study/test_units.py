@@ -1,5 +1,6 @@
 """Work units: what they measure, and that whatever goes wrong becomes a status with a reason."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from poskernel.encodings import ENCODINGS
-from poskernel.models.training import Recipe, TrainedModel, evaluate, load_checkpoint, train
+from poskernel.models.training import Recipe, TrainedModel, evaluate, load_checkpoint, token_accuracy, train, under
 from poskernel.models.transformer import Architecture
 from poskernel.realizability import predict
 from poskernel.study import units as units_module
@@ -156,3 +157,20 @@ def test_costs_grow_with_depth_and_steps() -> None:
 
     assert cost(1, 2000) == 1.0
     assert cost(4, 1000) == 2.0
+
+
+def test_a_trained_model_is_measured_under_other_encodings_too() -> None:
+    cell = TrainingCell(ENCODINGS["rope"], TASKS["prev"], SMALL, SHORT)
+    slow = dataclasses.replace(ENCODINGS["rope"], scale=0.25)  # type: ignore[type-var]
+    unit = TrainingUnit(cell, (12, 16), seed=3, test_encodings=(slow, ENCODINGS["nope"]))
+    measured = unit.run()
+    plain = TrainingUnit(cell, (12, 16), seed=3).run()
+    assert measured[:3] == plain
+    assert [m.key for m in measured] == list(unit.keys)
+    assert [each.label for each in unit.cells] == ["rope", "rope at rope:scale=0.25", "rope at nope"]
+    trained = train(SMALL, ENCODINGS["rope"], TASKS["prev"], SHORT, seed=3)
+    other = under(trained.model, slow)
+    by_hand = [token_accuracy(other, TASKS["prev"], 8, first=0, sequences=32, seed=3)]
+    by_hand += [evaluate(other, TASKS["prev"], length, 32, seed=3) for length in (12, 16)]
+    assert [m.value for m in measured[3:6]] == by_hand
+    assert {m.cell for m in measured[3:6]} == {cell.tested(slow).id} != {cell.id}

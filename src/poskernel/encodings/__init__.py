@@ -22,6 +22,7 @@ from poskernel.specification import parse_specification
 
 __all__ = [
     "ENCODINGS",
+    "STUDY_ENCODINGS",
     "AbsoluteEncoding",
     "Alibi",
     "BilinearFamily",
@@ -42,6 +43,9 @@ __all__ = [
 ENCODINGS: dict[str, Encoding] = {
     encoding.name: encoding for encoding in (Nope(), Learned(), Sinusoidal(), Rope(), Alibi())
 }
+
+STUDY_ENCODINGS = tuple(ENCODINGS[name] for name in ("nope", "learned", "sinusoidal", "rope", "alibi"))
+"""The five encodings of the realizability paper: what a screen looks at unless told otherwise."""
 
 ROPE_TYPES = ("default", "linear")
 """Types of a Hugging Face rotary configuration that a family exists for."""

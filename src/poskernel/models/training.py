@@ -191,6 +191,23 @@ def token_accuracy(model: Transformer, task: Task, length: int, *, first: int, s
     return right / scored
 
 
+def under(model: Transformer, encoding: Encoding) -> Transformer:
+    """The same weights with another encoding in place of the model's own: zero-shot, nothing is trained.
+
+    Raises InputError for an encoding that has weights of its own, which nothing has trained here.
+    """
+    with torch.random.fork_rng(devices=[]):
+        other = Transformer(model.architecture, encoding)
+    if any(True for _ in other.position_module.parameters()):
+        raise InputError(
+            f"encoding '{encoding.name}' has weights of its own, so a model cannot be put under it without training: "
+            "train with it."
+        )
+    own = {name: weight for name, weight in model.state_dict().items() if not name.startswith("position_module.")}
+    other.load_state_dict(own)
+    return other
+
+
 def save_checkpoint(trained: TrainedModel, path: Path) -> None:
     """Weights, loss history and recipe in one safetensors file; the file is there whole or not at all."""
     from safetensors.torch import save

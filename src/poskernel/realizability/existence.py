@@ -57,11 +57,13 @@ def existence(
     length: int | None = None,
     seconds: float = 60.0,
     cache: bool = True,
+    test_encoding: Encoding | None = None,
 ) -> Existence:
     """Does any kernel of the encoding solve every query row at train_length, and at length too where one is given.
 
-    All rows count, not the new ones alone. `seconds` bounds the linear programme; beyond it the answer is undecided.
-    Answers are cached by the content of the programme under POSKERNEL_CACHE.
+    All rows count, not the new ones alone. With a `test_encoding` the same weights stand under it at `length`.
+    `seconds` bounds the linear programme; beyond it the answer is undecided. Answers are cached by the content of the
+    programme under POSKERNEL_CACHE.
     """
     if length is not None and length <= train_length:
         raise InputError(f"length {length} is not beyond the training length {train_length}: give a longer one.")
@@ -73,7 +75,8 @@ def existence(
             f"rows below {train_length} have other targets at length {length}: no kernel has both",
         )
     lengths = [train_length] if length is None else [train_length, length]
-    families = [encoding.family(train_length, each) for each in lengths]
+    tested = encoding if test_encoding is None else test_encoding
+    families = [(encoding if each == train_length else tested).family(train_length, each) for each in lengths]
     targets = [task.targets(each) for each in lengths]
     for family, wanted in zip(families, targets, strict=True):
         if isinstance(family, RelativeFamily) and (cycle := order_cycle(wanted)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from poskernel.encodings import ENCODINGS, AbsoluteEncoding, Encoding, RelativeEncoding, parse_encoding
+from poskernel.encodings import STUDY_ENCODINGS, AbsoluteEncoding, Encoding, RelativeEncoding, parse_encoding
 from poskernel.encodings.encoding import require_positive
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
@@ -86,15 +86,18 @@ def predict(
     existence: bool = True,
     existence_seconds: float = 60.0,
     horizon: int | None = None,
+    test_encoding: Encoding | str | None = None,
 ) -> Prediction:
     """Fit one positional head at train_length by a selection rule and evaluate the same weights at longer lengths.
 
     `existence` also asks at each length whether any kernel of the family solves both lengths (None in the row where not
-    asked: absolute families beyond 128). `horizon` bounds the search for `reach` (default: the encoding's own). Raises
-    InputError for unknown names and impossible lengths.
+    asked: absolute families beyond 128). `horizon` bounds the search for `reach` (default: the encoding's own).
+    `test_encoding` evaluates the same weights under another encoding, as a context extension without training does;
+    existence then asks for weights that solve train_length as fitted and the length as evaluated. Raises InputError for
+    unknown names, impossible lengths, and a test encoding whose weights mean something else.
     """
     asked = Asked(existence, existence_seconds)
-    return next(iter(predict_all(encoding, [task], train_length, lengths, rule, asked, horizon)))
+    return next(iter(predict_all(encoding, [task], train_length, lengths, rule, asked, horizon, test_encoding)))
 
 
 def predict_all(
@@ -105,14 +108,26 @@ def predict_all(
     rule: SelectionRule | str = "adam",
     asked: Asked | None = None,
     horizon: int | None = None,
+    test_encoding: Encoding | str | None = None,
 ) -> Iterator[Prediction]:
     """Predictions for many tasks of one encoding: the kernels are selected in one batch."""
     encoding = parse_encoding(encoding) if isinstance(encoding, str) else encoding
     rule = parse_rule(rule) if isinstance(rule, str) else rule
     parsed = [parse_task(task) if isinstance(task, str) else task for task in tasks]
-    check_lengths(encoding, train_length, lengths, horizon)
+    tested = encoding if test_encoding is None else test_encoding
+    tested = parse_encoding(tested) if isinstance(tested, str) else tested
+    for each in (encoding, tested):
+        check_lengths(each, train_length, lengths, horizon)
+    check_transfer(encoding, tested, train_length)
     cells = [
-        Cell(encoding, task, train_length, rule_label(rule), horizon or default_horizon(encoding, task, train_length))
+        Cell(
+            encoding,
+            tested,
+            task,
+            train_length,
+            rule_label(rule),
+            horizon or default_horizon(tested, task, train_length),
+        )
         for task in parsed
     ]
     for cell in cells:
@@ -169,6 +184,18 @@ def check_lengths(encoding: Encoding, train_length: int, lengths: Sequence[int],
         )
 
 
+def check_transfer(encoding: Encoding, tested: Encoding, train_length: int) -> None:
+    """InputError where weights fitted under one encoding mean nothing under another."""
+    if tested == encoding:
+        return
+    own, other = (each.family(train_length, train_length) for each in (encoding, tested))
+    if type(own) is not type(other) or own.shape != other.shape:
+        raise InputError(
+            f"'{tested.effective}' has weights of shape {other.shape} and '{encoding.effective}' of {own.shape}: "
+            "evaluate under an encoding with the same weights."
+        )
+
+
 def default_horizon(encoding: Encoding, task: Task, train_length: int) -> int:
     """How far `reach` is searched: less far where every length has to be looked at on its own."""
     one_pass = not (task.depends_on_length or encoding.depends_on_length)
@@ -180,6 +207,8 @@ class Cell:
     """One encoding and task at one training length."""
 
     encoding: Encoding
+    tested: Encoding
+    """Encoding that the fitted weights are evaluated under: the same, unless a change without training is asked for."""
     task: Task
     train_length: int
     rule: str
@@ -213,12 +242,28 @@ class Cell:
     @property
     def relative(self) -> bool:
         """Whether the kernels are functions of the offset alone."""
-        return isinstance(self.encoding, RelativeEncoding)
+        return isinstance(self.tested, RelativeEncoding)
+
+    @property
+    def effective(self) -> str:
+        """Encoding with every parameter, and the one it is evaluated under where that is another."""
+        own = self.encoding.effective
+        return own if self.tested == self.encoding else f"{own} at {self.tested.effective}"
+
+    @property
+    def one_kernel(self) -> bool:
+        """Whether the selected weights are the same kernel at every length, the training length included."""
+        return self.tested == self.encoding and not self.encoding.depends_on_length
+
+    def trained_kernel(self, selection: Selection) -> PositionalKernel:
+        """The selected kernel as it was fitted."""
+        assert selection.weights is not None
+        return self.encoding.family(self.train_length, self.train_length).kernel(selection.weights)
 
     def kernel_at(self, selection: Selection, length: int) -> PositionalKernel:
-        """The selected weights on the family of a length: the transfer operator."""
+        """The selected weights on the tested family of a length: the transfer operator."""
         assert selection.weights is not None
-        return self.encoding.family(self.train_length, length).kernel(selection.weights)
+        return self.tested.family(self.train_length, length).kernel(selection.weights)
 
     def prediction(self, selection: Selection, lengths: Sequence[int], ask: Asked) -> Prediction:
         """Alpha, margins, certificate, reach and existence of a selected kernel."""
@@ -231,14 +276,16 @@ class Cell:
                 for length in lengths
             ]
             return self._assembled(None, None, None, rows)
-        trained = row_margins(self.kernel_at(selection, self.train_length), self.task.targets(self.train_length))
+        trained = row_margins(self.trained_kernel(selection), self.task.targets(self.train_length))
         realized = trained.first_wrong is None
         margins = self._margins(selection, lengths)
         rows = []
         for length in lengths:
             new, exists = margins[length], found[length]
             conflict = self.task.depends_on_length and targets_conflict(self.task, self.train_length, length)
-            aligned, covered = new.first_wrong is None, not rows_change(self.task, self.train_length, length)
+            aligned = new.first_wrong is None
+            # Theorem 1 speaks of one kernel, and of rows below the training length that ask the same of it.
+            covered = self.one_kernel and not rows_change(self.task, self.train_length, length)
             rows.append(
                 PredictedRow(
                     length,
@@ -250,12 +297,12 @@ class Cell:
                     explain(self.task, self.relative, realized, new, conflict, exists),
                 )
             )
-        first_wrong = reach(self.kernel_at(selection, self.horizon), self.task, self.train_length, self.horizon)
+        first_wrong = self.reach(selection)
         return self._assembled(trained.least, realized, first_wrong, rows)
 
     def _margins(self, selection: Selection, lengths: Sequence[int]) -> dict[int, RowMargins]:
         # Where neither targets nor family change with the length, one evaluation of the longest grid serves all.
-        if not (self.task.depends_on_length or self.encoding.depends_on_length):
+        if not (self.task.depends_on_length or self.tested.depends_on_length):
             longest = max(lengths)
             whole = row_margins(self.kernel_at(selection, longest), self.task.new_targets(self.train_length, longest))
             return {length: whole.until(length) for length in lengths}
@@ -263,6 +310,16 @@ class Cell:
             length: row_margins(self.kernel_at(selection, length), self.task.new_targets(self.train_length, length))
             for length in lengths
         }
+
+    def reach(self, selection: Selection) -> int | None:
+        """First wrong row; where family or targets change with the length, the first length with a wrong new row."""
+        if not self.tested.depends_on_length:
+            return reach(self.kernel_at(selection, self.horizon), self.task, self.train_length, self.horizon)
+        for length in range(self.train_length + 1, self.horizon + 1):
+            scored = self.task.targets(length).rows(self.train_length, length)
+            if len(scored.query) and row_margins(self.kernel_at(selection, length), scored).first_wrong is not None:
+                return length
+        return None
 
     def scored(self, length: int) -> int:
         """Number of query rows in [train_length, length)."""
@@ -273,28 +330,30 @@ class Cell:
         limit = ABSOLUTE_EXISTENCE_LIMIT if isinstance(self.encoding, AbsoluteEncoding) else max(lengths)
         asked = [length for length in lengths if ask.existence and length <= limit]
         answers: dict[int, str | None] = dict.fromkeys(lengths)
+
+        def answer(length: int) -> Exists:
+            return existence(
+                self.encoding, self.task, self.train_length, length, ask.seconds, test_encoding=self.tested
+            ).answer
+
         # Where nothing changes with the length, a kernel that solves the longest solves every shorter one.
-        if len(asked) > 1 and not (self.task.depends_on_length or self.encoding.depends_on_length):
-            longest = existence(self.encoding, self.task, self.train_length, max(asked), ask.seconds)
-            if longest.answer is Exists.YES:
-                return answers | dict.fromkeys(asked, str(Exists.YES))
-        return answers | {
-            length: str(existence(self.encoding, self.task, self.train_length, length, ask.seconds).answer)
-            for length in asked
-        }
+        unchanging = not (self.task.depends_on_length or self.tested.depends_on_length)
+        if unchanging and len(asked) > 1 and answer(max(asked)) is Exists.YES:
+            return answers | dict.fromkeys(asked, str(Exists.YES))
+        return answers | {length: str(answer(length)) for length in asked}
 
     def undefined(self, lengths: Sequence[int]) -> Prediction:
         """A content task: no positional kernel is asked to solve it."""
         reason = "undefined: the targets depend on the tokens, so no positional kernel is at stake"
         rows = [PredictedRow(length, 0, None, None, False, str(Exists.NOT_APPLICABLE), reason) for length in lengths]
         return Prediction(
-            self.encoding.effective, self.task.name, self.train_length, self.rule, None, None, None, None, tuple(rows)
+            self.effective, self.task.name, self.train_length, self.rule, None, None, None, None, tuple(rows)
         )
 
     def _assembled(
         self, margin: float | None, realized: bool | None, found: int | None, rows: Sequence[PredictedRow]
     ) -> Prediction:
-        effective, name = self.encoding.effective, self.task.name
+        effective, name = self.effective, self.task.name
         horizon = None if realized is None else self.horizon  # nothing was searched where nothing was selected
         return Prediction(
             effective, name, self.train_length, self.rule, margin, realized, found, horizon, tuple(rows)
@@ -330,7 +389,7 @@ def explain(task: Task, relative: bool, realized: bool, new: RowMargins, conflic
 
 
 def screen(
-    encodings: Iterable[Encoding | str] = tuple(ENCODINGS),
+    encodings: Iterable[Encoding | str] = STUDY_ENCODINGS,
     tasks: Iterable[Task | str] = tuple(TASKS),
     train_length: int = 20,
     lengths: Sequence[int] = SCREEN_LENGTHS,

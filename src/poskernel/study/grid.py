@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from poskernel.encodings import ENCODINGS, Encoding
+from poskernel.encodings import STUDY_ENCODINGS, Encoding
 from poskernel.errors import InputError
 from poskernel.models.training import Recipe
 from poskernel.models.transformer import Architecture
@@ -27,7 +27,6 @@ from poskernel.tasks import STUDY_TASKS, ContentTask, Task
 TIERS: dict[int, tuple[int, int]] = {1: (1, 1), 2: (2, 4), 3: (4, 4)}
 """Layers and heads of the study's architectures."""
 DIGEST_LETTERS = 16
-FIVE_ENCODINGS = tuple(ENCODINGS[name] for name in ("nope", "learned", "sinusoidal", "rope", "alibi"))
 STUDY_LENGTHS = (30, 40, 50, 60, 80)
 
 
@@ -62,12 +61,22 @@ def default_of(item: "dataclasses.Field[Any]") -> object:
     return item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
 
 
+def short_specification(encoding: Encoding) -> str:
+    """Name of an encoding and what departs from its defaults."""
+    given = canonical(encoding, defaults=False)
+    changes = [f"{key}={getattr(encoding, key)}" for key in given if key != "name"]
+    return encoding.name + (":" + ",".join(changes) if changes else "")
+
+
 def canonical_json(value: object) -> str:
     """One text for one JSON value, whatever the order its keys were made in."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise InputError(f"the configuration {value} holds a number that is not finite: give finite numbers.") from None
+
+
+SomeCell = TypeVar("SomeCell", bound="Cell")
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,8 @@ class Cell(ABC):
     kind: ClassVar[str]
     encoding: Encoding
     task: Task
+    test_encoding: Encoding | None = field(default=None, kw_only=True)
+    """Encoding under which it is evaluated, where that is another than it was fitted or trained with: zero-shot."""
 
     @property
     @abstractmethod
@@ -95,10 +106,9 @@ class Cell(ABC):
 
     @property
     def label(self) -> str:
-        """The shortest specification of its encoding: the name and what departs from the defaults."""
-        given = canonical(self.encoding, defaults=False)
-        changes = [f"{key}={getattr(self.encoding, key)}" for key in given if key != "name"]
-        return self.encoding.name + (":" + ",".join(changes) if changes else "")
+        """The shortest specification of its encoding, and of the one it is evaluated under where that differs."""
+        own = short_specification(self.encoding)
+        return own if self.test_encoding is None else f"{own} at {short_specification(self.test_encoding)}"
 
     @cached_property
     def id(self) -> str:
@@ -110,6 +120,10 @@ class Cell(ABC):
     def config(self) -> str:
         """Canonical JSON with every effective parameter, defaults included."""
         return canonical_json({"kind": self.kind, **canonical(self, defaults=True)})
+
+    def tested(self: SomeCell, encoding: Encoding) -> SomeCell:
+        """The cell of the same fit or model, evaluated under another encoding."""
+        return dataclasses.replace(self, test_encoding=encoding)
 
     def check_lengths(self, lengths: Iterable[int]) -> None:
         """InputError where the task scores nothing at one of these lengths."""
@@ -190,6 +204,8 @@ class Axes:
     width: int = 64
     vocabulary: int = 12
     recipe: Recipe = field(default_factory=Recipe)
+    test_encodings: tuple[Encoding, ...] = ()
+    """Encodings under which every kernel and model is evaluated beside its own, without another fit: zero-shot."""
 
     def __post_init__(self) -> None:
         unknown = [tier for tier in self.tiers if tier not in TIERS]
@@ -210,10 +226,11 @@ class Axes:
     def prediction_cells(self) -> list[PredictionCell]:
         """Every encoding x task, rule by rule."""
         return [
-            PredictionCell(encoding, task, self.train_length, rule)
+            PredictionCell(encoding, task, self.train_length, rule, test_encoding=tested)
             for rule in self.rules
             for encoding in self.encodings
             for task in self.tasks
+            for tested in (None, *self.test_encodings)
         ]
 
     def architecture(self, tier: int) -> Architecture:
@@ -250,12 +267,12 @@ STUDIES: dict[str, Study] = {
         Study(
             "quick",
             "Does alpha, computed before training, tell which one-layer transformers generalize in length?",
-            (Axes(FIVE_ENCODINGS, STUDY_TASKS, tiers=(1,), seeds=(0,), lengths=STUDY_LENGTHS),),
+            (Axes(STUDY_ENCODINGS, STUDY_TASKS, tiers=(1,), seeds=(0,), lengths=STUDY_LENGTHS),),
         ),
         Study(
             "paper",
             "Does alpha tell it for three depths and five seeds?",
-            (Axes(FIVE_ENCODINGS, STUDY_TASKS, tiers=(1, 2, 3), seeds=(0, 1, 2, 3, 4), lengths=STUDY_LENGTHS),),
+            (Axes(STUDY_ENCODINGS, STUDY_TASKS, tiers=(1, 2, 3), seeds=(0, 1, 2, 3, 4), lengths=STUDY_LENGTHS),),
         ),
     )
 }

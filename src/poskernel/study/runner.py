@@ -147,7 +147,7 @@ class Run:
         else:
             reason = f"its worker ended {flight.attempt} times without an answer ({type(error).__name__}: {error})"
             measurements = unit.failures(reason, transient=True)
-        self.store.add([CellRow.of(unit.cell)], measurements)
+        self.store.add([CellRow.of(cell) for cell in unit.cells], measurements)
         bad = any(measurement.status in (Status.FAILED, Status.TIMEOUT) for measurement in measurements)
         self.ended["failed" if bad else "done"] += 1
         return unit

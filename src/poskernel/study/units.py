@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from poskernel.encodings import Encoding
 from poskernel.errors import InputError
-from poskernel.models.training import TrainedModel, evaluate, load_checkpoint, save_checkpoint, train
+from poskernel.models.training import (
+    TrainedModel,
+    evaluate,
+    load_checkpoint,
+    save_checkpoint,
+    token_accuracy,
+    train,
+    under,
+)
+from poskernel.models.transformer import Transformer
 from poskernel.realizability import predict
 from poskernel.study.grid import Cell, PredictionCell, Study, TrainingCell
 from poskernel.threads import one_thread
@@ -67,9 +77,13 @@ class Measurement:
         return (self.cell, self.metric, self.length, self.seed)
 
 
+Measure = tuple[Cell, Metric, int]
+"""Cell, metric and length of one measurement of a unit."""
+
+
 @dataclass(frozen=True)
 class Unit(ABC):
-    """A cell's measurements that are made together."""
+    """Measurements that are made together."""
 
     cell: Cell
     lengths: tuple[int, ...]
@@ -79,8 +93,8 @@ class Unit(ABC):
 
     @property
     @abstractmethod
-    def measures(self) -> tuple[tuple[Metric, int], ...]:
-        """Metric and length of each measurement."""
+    def measures(self) -> tuple[Measure, ...]:
+        """Cell, metric and length of each measurement."""
 
     @property
     def run_seed(self) -> int:
@@ -90,7 +104,12 @@ class Unit(ABC):
     @property
     def keys(self) -> tuple[Key, ...]:
         """What it measures."""
-        return tuple((self.cell.id, metric, length, self.run_seed) for metric, length in self.measures)
+        return tuple((cell.id, metric, length, self.run_seed) for cell, metric, length in self.measures)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells it measures: its own, and those that differ from it in the test setting."""
+        return tuple(dict.fromkeys(cell for cell, _, _ in self.measures))
 
     @property
     @abstractmethod
@@ -134,12 +153,20 @@ class TrainingUnit(Unit):
 
     cell: TrainingCell
     seed: int = 0
+    test_encodings: tuple[Encoding, ...] = ()
+    """Encodings under which the trained model is evaluated too, without training: zero-shot."""
 
     @property
-    def measures(self) -> tuple[tuple[Metric, int], ...]:
-        """Accuracy in distribution, then length generalization."""
-        beyond = [(Metric.LENGTH_GENERALIZATION, length) for length in self.lengths]
-        return ((Metric.TRAIN_ACCURACY, self.cell.train_length), *beyond)
+    def measures(self) -> tuple[Measure, ...]:
+        """Accuracy in distribution, then length generalization: as trained, then under each test encoding."""
+        return tuple(
+            measure
+            for cell in (self.cell, *(self.cell.tested(encoding) for encoding in self.test_encodings))
+            for measure in (
+                (cell, Metric.TRAIN_ACCURACY, cell.train_length),
+                *((cell, Metric.LENGTH_GENERALIZATION, length) for length in self.lengths),
+            )
+        )
 
     @property
     def run_seed(self) -> int:
@@ -159,7 +186,7 @@ class TrainingUnit(Unit):
         """Encoding, task, tier and seed."""
         shape = self.cell.architecture
         depth = f"tier {self.cell.tier}" if self.cell.tier else f"{shape.layers} layers, {shape.heads} heads"
-        return f"train {self.cell.encoding.name} {self.cell.task.name}, {depth}, seed {self.seed}"
+        return f"train {self.cell.label} {self.cell.task.name}, {depth}, seed {self.seed}"
 
     def weights_file(self, folder: Path) -> Path | None:
         """One safetensors file a cell and seed."""
@@ -173,13 +200,24 @@ class TrainingUnit(Unit):
         learned = trained.train_accuracy > LEARNABLE
         status = Status.DONE if learned else Status.UNLEARNED
         reason = "" if learned else f"in-distribution accuracy {trained.train_accuracy:.3f} is not above {LEARNABLE}"
-        values = [trained.train_accuracy]
-        for length in self.lengths:
-            values.append(evaluate(trained.model, cell.task, length, cell.recipe.evaluation_sequences, self.seed))
+        models: dict[Cell, Transformer] = {cell: trained.model}
+        for encoding in self.test_encodings:
+            models[cell.tested(encoding)] = under(trained.model, encoding)
         return [
-            Measurement(*key, value=value, status=status, reason=reason)
-            for key, value in zip(self.keys, values, strict=True)
+            Measurement(
+                *key, value=self.accuracy(trained, models[measured], metric, length), status=status, reason=reason
+            )
+            for key, (measured, metric, length) in zip(self.keys, self.measures, strict=True)
         ]
+
+    def accuracy(self, trained: TrainedModel, model: Transformer, metric: Metric, length: int) -> float:
+        """One measurement of a model that is the trained one or stands under a test encoding."""
+        sequences = self.cell.recipe.evaluation_sequences
+        if metric is Metric.LENGTH_GENERALIZATION:
+            return evaluate(model, trained.task, length, sequences, self.seed)
+        if model is trained.model and trained.train_accuracy is not None:
+            return trained.train_accuracy
+        return token_accuracy(model, trained.task, length, first=0, sequences=sequences, seed=self.seed)
 
     def trained(self, weights: Path | None) -> TrainedModel:
         """The trained model: from its weights if they are there, else trained now and kept where they belong."""
@@ -202,10 +240,10 @@ class PredictionUnit(Unit):
     existence_seconds: float = 60.0
 
     @property
-    def measures(self) -> tuple[tuple[Metric, int], ...]:
+    def measures(self) -> tuple[Measure, ...]:
         """Alpha, then existence if asked."""
         metrics = (Metric.ALPHA, Metric.EXISTS) if self.existence else (Metric.ALPHA,)
-        return tuple((metric, length) for metric in metrics for length in self.lengths)
+        return tuple((self.cell, metric, length) for metric in metrics for length in self.lengths)
 
     @property
     def cost(self) -> float:
@@ -215,7 +253,7 @@ class PredictionUnit(Unit):
     @property
     def description(self) -> str:
         """Encoding, task and rule."""
-        return f"predict {self.cell.encoding.name} {self.cell.task.name}, rule {self.cell.rule}"
+        return f"predict {self.cell.label} {self.cell.task.name}, rule {self.cell.rule}"
 
     def measure(self, weights: Path | None) -> list[Measurement]:
         """Select, transfer, score."""
@@ -229,13 +267,14 @@ class PredictionUnit(Unit):
             existence=self.existence,
             existence_seconds=self.existence_seconds,
             horizon=max(self.lengths),  # the reach beyond them is not asked for here
+            test_encoding=cell.test_encoding,
         )
         rows = {row.length: row for row in prediction.rows}
         return [
             alpha_measurement(key, rows[length].alpha, rows[length].reason)
             if metric is Metric.ALPHA
             else exists_measurement(key, rows[length].exists)
-            for (metric, length), key in zip(self.measures, self.keys, strict=True)
+            for (_, metric, length), key in zip(self.measures, self.keys, strict=True)
         ]
 
 
@@ -262,5 +301,5 @@ def units_of(study: Study) -> list[Unit]:
     for axes in study.axes:
         cells: Sequence[TrainingCell] = axes.training_cells()
         for seed in axes.seeds:
-            units |= {TrainingUnit(cell, axes.lengths, seed=seed): None for cell in cells}
+            units |= {TrainingUnit(cell, axes.lengths, seed, axes.test_encodings): None for cell in cells}
     return list(units)
