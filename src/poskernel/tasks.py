@@ -205,10 +205,15 @@ class Induction(ContentTask):
 
     def sequence_targets(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
         """One after the most recent earlier occurrence of the row's token, NO_TARGET where there is none."""
-        position = torch.arange(tokens.shape[1])
-        earlier = (tokens[:, :, None] == tokens[:, None, :]) & (position[:, None] > position)
-        latest = torch.where(earlier, position, NO_TARGET).amax(-1)
-        return torch.where(latest >= 0, latest + 1, NO_TARGET)
+        match = latest_match(tokens)
+        return torch.where(match >= 0, match + 1, NO_TARGET)
+
+
+def latest_match(tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
+    """Most recent earlier position of each row's token, NO_TARGET where it has not occurred before."""
+    position = torch.arange(tokens.shape[1])
+    earlier = (tokens[:, :, None] == tokens[:, None, :]) & (position[:, None] > position)
+    return torch.where(earlier, position, NO_TARGET).amax(-1)
 
 
 POSITIONAL_TASKS: dict[str, Task] = {

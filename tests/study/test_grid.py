@@ -15,7 +15,7 @@ from poskernel.encodings import ENCODINGS, Rope, Sinusoidal, parse_encoding
 from poskernel.errors import InputError
 from poskernel.models.training import Recipe
 from poskernel.models.transformer import Architecture, Norm
-from poskernel.study.grid import STUDIES, Axes, PredictionCell, Study, TrainingCell, canonical
+from poskernel.study.grid import Axes, PredictionCell, Study, TrainingCell, canonical
 from poskernel.study.units import PredictionUnit, TrainingUnit, units_of
 from poskernel.tasks import TASKS, Skip
 

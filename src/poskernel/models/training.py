@@ -5,7 +5,6 @@ conditions with the same seed see the same sequences in the same order.
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from poskernel.encodings import Encoding, parse_encoding
 from poskernel.errors import InputError
 from poskernel.models.transformer import Architecture, Norm, Transformer, widened
+from poskernel.random_streams import random_stream
 from poskernel.specification import describe
 from poskernel.storage import write_whole
 from poskernel.tasks import IGNORED_LABEL, ContentTask, Targets, Task, parse_task
@@ -64,12 +64,6 @@ class TrainedModel:
     """Token accuracy over all query rows at the training length; None where training failed."""
     failure: str | None = None
     """Why training broke off."""
-
-
-def random_stream(seed: int, purpose: str) -> torch.Generator:
-    """The random numbers of one purpose (init, data, evaluation), independent of what they are used on."""
-    digest = hashlib.sha256(f"{int(seed)}/{purpose}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
 
 
 def initial_model(architecture: Architecture, encoding: Encoding, seed: int) -> Transformer:

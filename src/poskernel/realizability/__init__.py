@@ -9,6 +9,7 @@ from poskernel.realizability.alignment import (
     reach,
     row_margins,
 )
+from poskernel.realizability.content import ContentRow, content_alphas, matching_shift
 from poskernel.realizability.existence import Existence, Exists, existence
 from poskernel.realizability.prediction import (
     PredictedRow,
@@ -24,6 +25,7 @@ from poskernel.realizability.selection import SELECTION_RULES, Selection, Select
 __all__ = [
     "SELECTION_RULES",
     "Certificate",
+    "ContentRow",
     "Existence",
     "Exists",
     "PredictedRow",
@@ -34,7 +36,9 @@ __all__ = [
     "alignment_margin",
     "alpha",
     "certificate",
+    "content_alphas",
     "existence",
+    "matching_shift",
     "parse_rule",
     "predict",
     "predict_all",

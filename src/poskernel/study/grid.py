@@ -17,17 +17,16 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from poskernel.encodings import STUDY_ENCODINGS, Encoding
+from poskernel.encodings import Encoding
 from poskernel.errors import InputError
-from poskernel.models.training import Recipe
+from poskernel.models.training import Recipe, shortest_length
 from poskernel.models.transformer import Architecture
 from poskernel.realizability import parse_rule
-from poskernel.tasks import STUDY_TASKS, ContentTask, Task
+from poskernel.tasks import ContentTask, Task
 
 TIERS: dict[int, tuple[int, int]] = {1: (1, 1), 2: (2, 4), 3: (4, 4)}
 """Layers and heads of the study's architectures."""
 DIGEST_LETTERS = 16
-STUDY_LENGTHS = (30, 40, 50, 60, 80)
 
 
 def canonical(value: object, defaults: bool) -> Any:
@@ -148,9 +147,11 @@ class TrainingCell(Cell):
     def __post_init__(self) -> None:
         with torch.random.fork_rng(devices=[]):
             self.encoding.module(self.architecture.shape)
-        if not isinstance(self.task, ContentTask) and not len(self.task.targets(self.train_length).query):
+        shortest = shortest_length(self.train_length)
+        if not isinstance(self.task, ContentTask) and not len(self.task.targets(shortest).query):
             raise InputError(
-                f"task '{self.task.name}' has no query row at training length {self.train_length}: give a longer one."
+                f"task '{self.task.name}' has no query row at length {shortest}, the shortest of a training length of "
+                f"{self.train_length}: give a longer one."
             )
 
     @property
@@ -199,8 +200,10 @@ class Axes:
     lengths: tuple[int, ...]
     train_length: int = 20
     rules: tuple[str, ...] = ("adam",)
-    """Selection rules to predict by; existence is asked beside the first."""
+    """Selection rules to predict by; existence and the content alphas are asked beside the first."""
     existence: bool = True
+    content: bool = False
+    """Whether the alphas that count token matching are asked too."""
     width: int = 64
     vocabulary: int = 12
     recipe: Recipe = field(default_factory=Recipe)
@@ -259,20 +262,3 @@ class Study:
             dataclasses.replace(axes, tiers=tuple(tier for tier in axes.tiers if tier in wanted)) for axes in self.axes
         )
         return dataclasses.replace(self, axes=tuple(kept))
-
-
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        Study(
-            "quick",
-            "Does alpha, computed before training, tell which one-layer transformers generalize in length?",
-            (Axes(STUDY_ENCODINGS, STUDY_TASKS, tiers=(1,), seeds=(0,), lengths=STUDY_LENGTHS),),
-        ),
-        Study(
-            "paper",
-            "Does alpha tell it for three depths and five seeds?",
-            (Axes(STUDY_ENCODINGS, STUDY_TASKS, tiers=(1, 2, 3), seeds=(0, 1, 2, 3, 4), lengths=STUDY_LENGTHS),),
-        ),
-    )
-}

@@ -18,7 +18,7 @@ from poskernel.models.training import (
     under,
 )
 from poskernel.models.transformer import Transformer
-from poskernel.realizability import predict
+from poskernel.realizability import ContentRow, content_alphas, predict
 from poskernel.study.grid import Cell, PredictionCell, Study, TrainingCell
 from poskernel.threads import one_thread
 
@@ -51,6 +51,12 @@ class Metric(StrEnum):
     """Share of those rows whose strict argmax under the selected kernel is the target."""
     EXISTS = "exists"
     """1 where some kernel of the family solves the training length and this length, else 0."""
+    ALPHA_CONTENT = "alpha_content"
+    """1 where one rule of token matching names every target, else 0."""
+    ALPHA_PLUS = "alpha_plus"
+    """The larger of alpha and the content alpha."""
+    ALPHA_GRADED = "alpha_graded"
+    """The larger of alpha and the content alpha times the encoding's alpha on `prev`."""
 
 
 Key = tuple[str, str, int, int]
@@ -238,11 +244,14 @@ class PredictionUnit(Unit):
     cell: PredictionCell
     existence: bool = True
     existence_seconds: float = 60.0
+    content: bool = False
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """Alpha, then existence if asked."""
-        metrics = (Metric.ALPHA, Metric.EXISTS) if self.existence else (Metric.ALPHA,)
+        """Alpha, then existence and the content alphas if asked."""
+        metrics = [Metric.ALPHA]
+        metrics += [Metric.EXISTS] if self.existence else []
+        metrics += [Metric.ALPHA_CONTENT, Metric.ALPHA_PLUS, Metric.ALPHA_GRADED] if self.content else []
         return tuple((self.cell, metric, length) for metric in metrics for length in self.lengths)
 
     @property
@@ -270,12 +279,24 @@ class PredictionUnit(Unit):
             test_encoding=cell.test_encoding,
         )
         rows = {row.length: row for row in prediction.rows}
-        return [
-            alpha_measurement(key, rows[length].alpha, rows[length].reason)
-            if metric is Metric.ALPHA
-            else exists_measurement(key, rows[length].exists)
-            for (_, metric, length), key in zip(self.measures, self.keys, strict=True)
-        ]
+        content: dict[int, ContentRow] = {}
+        if self.content:
+            found = content_alphas(cell.encoding, cell.task, cell.train_length, self.lengths, cell.rule)
+            content = {row.length: row for row in found}
+        made = []
+        for (_, metric, length), key in zip(self.measures, self.keys, strict=True):
+            match metric:
+                case Metric.EXISTS:
+                    made.append(exists_measurement(key, rows[length].exists))
+                case Metric.ALPHA_CONTENT:
+                    made.append(alpha_measurement(key, content[length].content, ""))
+                case Metric.ALPHA_PLUS:
+                    made.append(alpha_measurement(key, content[length].plus, ""))
+                case Metric.ALPHA_GRADED:
+                    made.append(alpha_measurement(key, content[length].graded, ""))
+                case _:
+                    made.append(alpha_measurement(key, rows[length].alpha, rows[length].reason))
+        return made
 
 
 def alpha_measurement(key: Key, alpha: float | None, reason: str) -> Measurement:
@@ -296,8 +317,11 @@ def units_of(study: Study) -> list[Unit]:
     units: dict[Unit, None] = {}
     for axes in study.axes:
         for cell in axes.prediction_cells():
-            asked = axes.existence and cell.rule == axes.rules[0]
-            units[PredictionUnit(cell, axes.lengths, existence=asked)] = None
+            first = cell.rule == axes.rules[0]
+            unit = PredictionUnit(
+                cell, axes.lengths, existence=axes.existence and first, content=axes.content and first
+            )
+            units[unit] = None
     for axes in study.axes:
         cells: Sequence[TrainingCell] = axes.training_cells()
         for seed in axes.seeds:
