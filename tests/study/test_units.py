@@ -174,3 +174,14 @@ def test_a_trained_model_is_measured_under_other_encodings_too() -> None:
     by_hand += [evaluate(other, TASKS["prev"], length, 32, seed=3) for length in (12, 16)]
     assert [m.value for m in measured[3:6]] == by_hand
     assert {m.cell for m in measured[3:6]} == {cell.tested(slow).id} != {cell.id}
+
+
+def test_content_alphas_are_measured_where_they_are_asked_for() -> None:
+    unit = PredictionUnit(PredictionCell(ENCODINGS["sinusoidal"], TASKS["induction"]), (30, 60), False, content=True)
+    found = {(m.metric, m.length): m.value for m in unit.run()}
+    assert list(found) == [key[1:3] for key in unit.keys]
+    support = {row.length: row.alpha for row in predict("sinusoidal", "prev", 20, (30, 60), existence=False).rows}
+    for length in (30, 60):
+        assert found["alpha", length] is None
+        assert found["alpha_content", length] == found["alpha_plus", length] == 1
+        assert found["alpha_graded", length] == support[length]

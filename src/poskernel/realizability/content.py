@@ -68,15 +68,12 @@ def content_alphas(
 
     Raises InputError as `predict` does.
     """
+    support = predict(encoding, POSITIONAL_TASKS["prev"], train_length, lengths, rule, existence=False).rows
+    own: list[float | None] = [None] * len(lengths)
+    if not isinstance(task, ContentTask):
+        own = [row.alpha for row in predict(encoding, task, train_length, lengths, rule, existence=False).rows]
     shift = matching_shift(task, [train_length, *lengths], vocabulary, seed=seed)
     content = 0.0 if shift is None else 1.0
-    horizon = max(lengths)
-    support = predict(encoding, POSITIONAL_TASKS["prev"], train_length, lengths, rule, False, horizon=horizon).rows
-    own = (
-        [None] * len(lengths)
-        if isinstance(task, ContentTask)
-        else [row.alpha for row in predict(encoding, task, train_length, lengths, rule, False, horizon=horizon).rows]
-    )
     return [
         ContentRow(
             length,
