@@ -32,7 +32,10 @@ def test_ids_stay_what_they_are() -> None:
 
 
 def test_ids_are_the_same_in_another_process() -> None:
-    code = "from poskernel.study.studies import *; from poskernel.study.grid import TrainingCell; print(TrainingCell(STUDY_ENCODINGS[3], STUDY_TASKS[0]).id)"
+    code = (
+        "from poskernel.encodings import Rope; from poskernel.study.grid import TrainingCell; "
+        "from poskernel.tasks import STUDY_TASKS; print(TrainingCell(Rope(), STUDY_TASKS[0]).id)"
+    )
     environment = {**os.environ, "PYTHONPATH": str(Path(poskernel.__file__).parent.parent), "PYTHONHASHSEED": "5"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert result.stdout.strip() == CELL.id
