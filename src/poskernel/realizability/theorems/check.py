@@ -13,13 +13,17 @@ class Effort(StrEnum):
     LONG = "long"
     """The sources' own sizes, in under five minutes."""
 
+    def size(self, default: int, long: int) -> int:
+        """The one of two sizes that this effort asks for."""
+        return long if self is Effort.LONG else default
+
 
 @dataclass(frozen=True)
 class Check:
     """One claim, what was measured, and whether the measurement supports it."""
 
     name: str
-    """Short name, for `--only`."""
+    """Short name, for `--only`: that of its function, with dashes."""
     claim: str
     """The claim in one sentence."""
     source: str
@@ -37,4 +41,8 @@ class Check:
 
 
 CheckFunction = Callable[[Effort, int], Check]
-"""A claim's function: effort and seed to a check. Hypotheses are further parameters with defaults that satisfy them."""
+"""A claim's function: effort and seed to a check. Hypotheses are further parameters with defaults that satisfy them.
+
+A function whose draws can be more or fewer also has a parameter `samples: int | None = None`: their number, by the
+effort where it is None.
+"""
