@@ -1,15 +1,17 @@
-"""Joining predictions with trained models, on a table whose answers are known."""
+"""Comparing predictions with trained models, on a table whose answers are known."""
 
 import pandas as pd
 import pytest
 
-from poskernel.errors import RunError
-from poskernel.experiments.comparison import along_lengths, at_length, compare, in_study_order
-from study_table import CELLS, table
+from poskernel.errors import InputError, RunError
+from poskernel.experiments.comparison import along_lengths, at_length, compare
+from poskernel.experiments.study_rows import StudyRows
+from poskernel.study import STUDIES
+from study_table import CELLS, joined, table
 
 
 def test_known_answers():
-    found = compare(table(CELLS), tier=1)
+    found = compare(joined())
     assert (found.separation.positives, found.separation.negatives) == (2, 3)
     assert found.separation.auc.value == 1.0
     assert found.certain_above_hopeless is True
@@ -19,35 +21,43 @@ def test_known_answers():
 
 
 def test_a_cell_with_alpha_0_that_generalizes_is_noticed():
-    broken = compare(table({**CELLS, ("alibi", "first"): (0.0, 0.95, 1.0)}), tier=1)
+    broken = compare(joined({**CELLS, ("alibi", "first"): (0.0, 0.95, 1.0)}))
     assert broken.certain_above_hopeless is False
     assert broken.separation.auc.value < 1.0
-    over = compare(table({**CELLS, ("rope", "prev"): (1.0, 0.2, 1.0)}), tier=1)
+    over = compare(joined({**CELLS, ("rope", "prev"): (1.0, 0.2, 1.0)}))
     assert len(over.precisions[0.5].violations) == 2
 
 
 def test_failed_rows_stay_without_a_value():
-    rows = table(CELLS)
+    rows = table()
     lost = (rows["metric"] == "length_generalization") & (rows["encoding"] == "rope") & (rows["task"] == "copy")
     rows.loc[lost, ["value", "status", "reason"]] = [None, "failed", "loss is nan at step 7"]
-    found = compare(rows, tier=1)
+    found = compare(StudyRows.of(STUDIES["quick"], rows).joined(1))
     assert len(found.rows) == 10 and found.correlation.n == 4
     cell = at_length(found.rows, 60).set_index(["encoding", "task"]).loc[("rope", "copy")]
     assert pd.isna(cell["accuracy"]) and cell["accuracy_reason"] == "loss is nan at step 7"
 
 
 def test_nothing_trained_is_an_error():
-    with pytest.raises(RunError, match="tier 2"):
-        compare(table(CELLS), tier=2)
+    with pytest.raises(RunError, match="run the study first"):
+        compare(joined(accuracy=None))
+
+
+@pytest.mark.parametrize(("column", "values"), [("tier", (1, 2)), ("steps", (2000, 8000)), ("width", (64, 128))])
+def test_models_of_two_settings_are_not_averaged(column, values):
+    rows = joined()
+    mixed = pd.concat([rows.assign(**{column: value}) for value in values])
+    with pytest.raises(InputError, match=f"mix models of {column} {values[0]}, {values[1]}"):
+        compare(mixed)
+
+
+def test_train_accuracy_counts_each_seed_once():
+    rows = joined({("rope", "prev"): (1.0, 0.9, 0.7)}, seeds=(0, 1))
+    rows.loc[rows["seed"] == 1, "train_accuracy"] = 1.0
+    cell = compare(rows[(rows["seed"] == 0) | (rows["length"] == 30)]).cells.iloc[0]
+    assert cell["train_accuracy"] == pytest.approx(0.85) and cell["seeds"] == 2
 
 
 def test_seeds_give_a_band():
-    assert "accuracy_low" not in along_lengths(compare(table(CELLS), tier=1).rows)
-    assert "accuracy_low" in along_lengths(compare(table(CELLS, seeds=(0, 1)), tier=1).rows)
-
-
-def test_order_is_the_registries():
-    names = pd.DataFrame(
-        {"encoding": ["alibi", "rope:scale=0.1", "nope", "mine"], "task": "prev", "length": 30, "seed": 0}
-    )
-    assert list(in_study_order(names)["encoding"]) == ["nope", "rope:scale=0.1", "alibi", "mine"]
+    assert "accuracy_low" not in along_lengths(joined())
+    assert "accuracy_low" in along_lengths(joined(seeds=(0, 1)))

@@ -5,21 +5,22 @@ Thresholds are the realizability paper's and were fixed before any run: a cell g
 exceeds 0.8.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from poskernel.errors import RunError
+from poskernel.errors import InputError, RunError
+from poskernel.experiments.study_rows import CELL, SETTING
 from poskernel.statistics import Estimate, Precision, Separation, auc, precision, spearman
-from poskernel.study.units import LEARNABLE, Metric
+from poskernel.study.units import LEARNABLE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 GENERALIZES = 0.5
+BINARY_ALPHA = 0.5
+"""Alpha from which it predicts generalization, where a yes or no is asked."""
 KEEPS_PROMISE = 0.7
 PRECISION_TAUS = (0.5, 0.7, 0.9)
-CELL = ["encoding", "task"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +48,16 @@ class Comparison:
         return bool(sure.min() > hopeless.max()) if len(sure) and len(hopeless) else None
 
 
-def compare(table: "pd.DataFrame", tier: int, seed: int = 0) -> Comparison:
-    """Join predictions and trained measurements of a study's tidy table; RunError where no trained value is there."""
-    rows = joined_rows(table, tier)
+def compare(rows: "pd.DataFrame", seed: int = 0) -> Comparison:
+    """Compare predictions with trained models: `rows` from `StudyRows.joined`, one model an encoding and task.
+
+    Raises RunError where nothing trained is among them, InputError where they mix models of several settings.
+    """
     valued = rows.dropna(subset=["accuracy"])
     if valued.empty:
-        raise RunError(f"tier {tier} has no trained measurement to compare with: run the study first.")
-    cells = cell_means(rows, table, tier)
+        raise RunError("there is no trained measurement to compare with: run the study first.")
+    require_one_setting(rows)
+    cells = cell_means(rows)
     complete = cells.dropna(subset=["alpha", "accuracy"])
     scored = valued.dropna(subset=["alpha"])
     learned = complete[complete["train_accuracy"] > LEARNABLE]
@@ -70,39 +74,22 @@ def compare(table: "pd.DataFrame", tier: int, seed: int = 0) -> Comparison:
     )
 
 
-def joined_rows(table: "pd.DataFrame", tier: int) -> "pd.DataFrame":
-    """LG of every cell, length and seed of a tier beside alpha and existence."""
-    trained = table[(table["metric"] == Metric.LENGTH_GENERALIZATION) & (table["tier"] == tier)]
-    trained = trained[[*CELL, "length", "seed", "value", "status", "reason"]].rename(columns={"value": "accuracy"})
-    alphas = table[(table["metric"] == Metric.ALPHA) & (table["rule"] == "adam")]
-    alphas = alphas[[*CELL, "length", "value"]].rename(columns={"value": "alpha"})
-    exists = table[table["metric"] == Metric.EXISTS][[*CELL, "length", "reason"]].rename(columns={"reason": "exists"})
-    joined = trained.merge(alphas, on=[*CELL, "length"], how="left").merge(exists, on=[*CELL, "length"], how="left")
-    return in_study_order(joined)
+def require_one_setting(rows: "pd.DataFrame") -> None:
+    """InputError where the rows hold models that differ in more than encoding and task."""
+    mixed = [name for name in SETTING if rows[name].nunique() > 1]
+    if mixed:
+        values = ", ".join(map(str, sorted(rows[mixed[0]].unique())))
+        raise InputError(f"the rows mix models of {mixed[0]} {values}: choose one of them.")
 
 
-def cell_means(rows: "pd.DataFrame", table: "pd.DataFrame", tier: int) -> "pd.DataFrame":
+def cell_means(rows: "pd.DataFrame") -> "pd.DataFrame":
     """Means over lengths and seeds; a cell counts as unlearned where its mean accuracy in distribution is too low."""
-    means = rows.groupby(CELL, sort=False)[["alpha", "accuracy"]].mean().reset_index()
-    trained = table[(table["metric"] == Metric.TRAIN_ACCURACY) & (table["tier"] == tier)]
-    learned = trained.groupby(CELL)["value"].mean().rename("train_accuracy").reset_index()
-    cells = means.merge(learned, on=CELL, how="left")
+    grouped = rows.groupby(CELL, sort=False)
+    cells = grouped[["alpha", "accuracy"]].mean()
+    seeds = rows.drop_duplicates([*CELL, "seed"]).groupby(CELL, sort=False)
+    cells["train_accuracy"], cells["seeds"] = seeds["train_accuracy"].mean(), seeds.size()
     cells["status"] = ["done" if accuracy > LEARNABLE else "unlearned" for accuracy in cells["train_accuracy"]]
-    return cells
-
-
-def in_study_order(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Encodings and tasks in the order of the registries, not of the alphabet."""
-    from poskernel.encodings import ENCODINGS
-    from poskernel.tasks import TASKS
-
-    def place(names: Sequence[str], column: "pd.Series[str]") -> "pd.Series[int]":
-        return column.map(lambda name: names.index(name.split(":")[0]) if name.split(":")[0] in names else len(names))
-
-    keys = {"encoding": list(ENCODINGS), "task": list(TASKS)}
-    order = table.assign(**{f"_{name}": place(names, table[name]) for name, names in keys.items()})
-    order = order.sort_values(["_encoding", "encoding", "_task", "task", "length", "seed"], kind="stable")
-    return order.drop(columns=["_encoding", "_task"]).reset_index(drop=True)
+    return cells.reset_index()
 
 
 def at_length(rows: "pd.DataFrame", length: int) -> "pd.DataFrame":

@@ -13,6 +13,7 @@ from poskernel.attention.atlas import Atlas, Progress, analyze
 from poskernel.experiments.atlas_page import atlas_section, save_heads
 from poskernel.experiments.comparison import Comparison, compare
 from poskernel.experiments.comparison_page import comparison_sections
+from poskernel.experiments.study_rows import StudyRows
 from poskernel.storage import write_whole
 from poskernel.study import STUDIES, Store, progress_for, run, units_of
 from poskernel.study.transfer import export, manifest
@@ -53,7 +54,7 @@ def overview(
     announce("1 of 3: predictions and training of the 35 cells (3 to 5 minutes on 2 cores)")
     summary = run(study, store, workers=workers, progress=progress_for(quiet))
     announce(f"       {summary.done} units run, {summary.skipped} were there, {summary.failed} failed")
-    comparison = compare(store.to_frame(units_of(study)), tier=1, seed=seed)
+    comparison = compare(StudyRows.of(study, store.to_frame(units_of(study))).joined(tier=1), seed=seed)
     atlas = None
     if model is not None:
         announce(f"2 of 3: {model}, all heads (2 to 3 minutes the first time, then less)")

@@ -1,0 +1,141 @@
+"""Open question: low-frequency RoPE on skip3, which the paper's rule predicts to fail and trained models solve.
+
+Alpha under every rule and step count, existence, and LG, over scales of the frequencies from 1 to 0.01.
+"""
+
+from typing import TYPE_CHECKING
+
+from poskernel.encodings import Rope
+from poskernel.experiments.comparison import BINARY_ALPHA, GENERALIZES
+from poskernel.experiments.reproduction.evidence import PICTURED_LENGTH, Evidence
+from poskernel.experiments.reproduction.output import Output, not_run
+from poskernel.experiments.reproduction.rules import RULES, rule_words
+from poskernel.statistics import mean
+from poskernel.study import Metric
+from poskernel.study.grid import short_specification
+from poskernel.study.studies import FIVE_RULES, ROPE_SCALES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from poskernel.report.page import FigurePanel, Section
+
+TASK = "skip3"
+STEPS = (2000, 8000)
+
+
+def encoding_at(scale: float) -> str:
+    """RoPE with its frequencies scaled, as the rows name it."""
+    return short_specification(Rope(scale=scale))
+
+
+def scale_table(evidence: Evidence) -> "pd.DataFrame":
+    """One line a scale, at length 60: alpha under every rule, existence, LG and train accuracy by training steps."""
+    import pandas as pd
+
+    lines = []
+    for scale in ROPE_SCALES:
+        name = encoding_at(scale)
+        line: dict[str, object] = {"scale": f"{scale:g}"}
+        line |= {rule_words(rule): evidence.alpha(name, TASK, PICTURED_LENGTH, rule).value for rule in RULES}
+        line["exists"] = exists_word(evidence, scale)
+        for steps in STEPS:
+            runs = runs_at(evidence, scale, steps)
+            line[f"LG, {steps} steps"] = mean(runs["accuracy"].dropna())
+            line[f"train accuracy, {steps} steps"] = mean(runs["train_accuracy"].dropna())
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def exists_word(evidence: Evidence, scale: float) -> str | None:
+    """Whether some kernel of the family solves both lengths: the stored word."""
+    study = evidence.study("rope-scale")
+    rows = study.only(Metric.EXISTS)
+    chosen = rows[(rows["encoding"] == encoding_at(scale)) & (rows["length"] == PICTURED_LENGTH)]
+    return str(chosen["reason"].iloc[0]) if len(chosen) else None
+
+
+def runs_at(evidence: Evidence, scale: float, steps: int) -> "pd.DataFrame":
+    """The models of one scale and budget at length 60, a line a seed."""
+    rows = evidence.study("rope-scale").joined(1, steps=steps)
+    return rows[(rows["encoding"] == encoding_at(scale)) & (rows["length"] == PICTURED_LENGTH)]
+
+
+def false_negatives(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Scales at which trained models generalize, at any budget, though the paper's rule has alpha below 0.5."""
+    generalizes = table[[f"LG, {steps} steps" for steps in STEPS]].map(lambda found: found.value >= GENERALIZES).any(axis=1)
+    return table[generalizes & (table[rule_words("adam")] < BINARY_ALPHA)]
+
+
+def answer(table: "pd.DataFrame") -> str:
+    """The answer in words, by fixed rules from the table alone."""
+    wrong = false_negatives(table)
+    trained = table[f"LG, {STEPS[0]} steps"].map(lambda found: found.n > 0).any()
+    if not trained:
+        return "No model of this study is there yet, so there is no false negative to explain; the predictions stand below."
+    if wrong.empty:
+        return "No scale has models that generalize where the paper's rule predicts failure: there is no false negative in these rows."
+    words = [f"False negatives of the paper's rule at scale {', '.join(wrong['scale'])}."]
+    for line in wrong.to_dict("records"):
+        others = [rule for rule in FIVE_RULES if rule != "adam" and line[rule_words(rule)] >= BINARY_ALPHA]
+        later = [rule_words(rule) for rule in RULES if rule.startswith("adam:") and line[rule_words(rule)] >= BINARY_ALPHA]
+        if line["exists"] != "yes":
+            words.append(f"Scale {line['scale']}: no kernel of the family is known to solve both lengths ({line['exists']}): not explained by selection.")
+        elif others or later:
+            words.append(
+                f"Scale {line['scale']}: a kernel of the family solves both lengths, and {', '.join([*others, *later])} select "
+                "one that transfers: the zero is the optimiser's, not the family's."
+            )
+        else:
+            words.append(
+                f"Scale {line['scale']}: a kernel of the family solves both lengths, but no rule here selects one: a gap of selection "
+                "that no rule closes."
+            )
+    return " ".join(words)
+
+
+def rope_scale_sections(evidence: Evidence, output: Output) -> "list[Section]":
+    """The sweep, the table and the answer."""
+    from poskernel.report.page import Finding, Section
+
+    title = "Open question: low-frequency RoPE on skip3"
+    question = "Is the paper's false negative the optimiser of the predictor, or the family of kernels?"
+    if evidence.study("rope-scale").table.empty:
+        return [not_run(title, question, "rope-scale")]
+    table = scale_table(evidence)
+    findings = [
+        Finding(f"Scale {line['scale']}: LG at length {PICTURED_LENGTH} after {steps} steps, alpha of the paper's rule {line[rule_words('adam')]:.2f}, exists: {line['exists']}",
+                f"{line[f'LG, {steps} steps']}", line[f"LG, {steps} steps"].method)
+        for line in table.to_dict("records") for steps in STEPS if line[f"LG, {steps} steps"].n
+    ]  # fmt: skip
+    fives = ["scale", *map(rule_words, FIVE_RULES), "exists", *(f"LG, {steps} steps" for steps in STEPS), *(f"train accuracy, {steps} steps" for steps in STEPS)]
+    by_steps = ["scale", *(rule_words(rule) for rule in RULES if rule.startswith("adam") and rule != "adam0")]
+    panels = [
+        scale_figure(evidence, table, output),
+        output.table(table[fives], "rope-scale", f"RoPE with scaled frequencies on {TASK}, length {PICTURED_LENGTH}"),
+        output.table(table[by_steps], "rope-scale-steps", "Alpha of the adam rule by its number of steps"),
+    ]
+    return [Section(title, question, findings, panels, text=answer(table), command="poskernel study run rope-scale")]
+
+
+def scale_figure(evidence: Evidence, table: "pd.DataFrame", output: Output) -> "FigurePanel":
+    """Alpha by rule and LG against scale, seeds as dots."""
+    import pandas as pd
+
+    from poskernel.report.sweeps import sweep
+
+    runs = [
+        runs_at(evidence, scale, steps).assign(scale=scale, series=f"trained LG, {steps} steps")
+        for scale in ROPE_SCALES for steps in STEPS
+    ]  # fmt: skip
+    dots = pd.concat(runs).assign(value=lambda rows: rows["accuracy"])[["scale", "series", "value"]].dropna()
+    lines = dots.groupby(["series", "scale"])["value"].mean().reset_index()
+    shown = [*map(rule_words, FIVE_RULES), rule_words("adam:steps=10000")]
+    alphas = table.melt("scale", shown, var_name="series", value_name="value")
+    alphas = alphas.assign(scale=alphas["scale"].astype(float), series="α, " + alphas["series"])
+    both = pd.concat([lines, alphas], ignore_index=True)
+    figure = sweep(
+        both, title=f"Alpha by rule, and LG, at length {PICTURED_LENGTH} by scale of RoPE's frequencies", x="scale", y="value",
+        runs=dots, labels=("scale of the frequencies", "share of query rows"),
+    )  # fmt: skip
+    return output.figure(figure, both, "rope-scale", "Lines of alpha by rule and of LG against the scale of RoPE's frequencies", "Thick lines: trained models, a dot a seed. Dashed: alpha by selection rule.")
