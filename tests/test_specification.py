@@ -14,6 +14,7 @@ class Tool:
     weight: float = 0.5
     sharp: bool = False
     label: str = "x"
+    teeth: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ def test_a_name_alone_is_the_registered_value() -> None:
 
 
 def test_every_kind_of_field_is_overridden() -> None:
-    assert parse("tool:size=1e2,weight=1e-3, sharp=yes ,label=edge") == Tool(100, 1e-3, True, "edge")
+    text = "tool:size=1e2,weight=1e-3, sharp=yes ,label=edge,teeth=1/2.5"
+    assert parse(text) == Tool(100, 1e-3, True, "edge", (1.0, 2.5))
+    assert parse("tool:teeth=") == Tool()
 
 
 def test_a_bare_value_stands_for_the_first_field() -> None:
@@ -56,6 +59,7 @@ def test_a_bare_value_stands_for_the_first_field() -> None:
         ("tool:weight=heavy", "'heavy': give a number"),
         ("tool:sharp=maybe", "'maybe': give true or false"),
         ("tool:size=1,size=2", "'size' of tool 'tool' is given twice"),
+        ("tool:teeth=1/", "'1/': give numbers between slashes, such as 1/1.5/2"),
         ("tool:", "'': give a whole number"),
         ("plain:size=1", "'plain' takes no parameters, got 'size=1'"),
         ("object:size=1", "'object' takes no parameters"),
@@ -66,7 +70,13 @@ def test_what_cannot_be_read_is_named(text: str, words: str) -> None:
         parse(text)
 
 
-@given(st.builds(Tool, st.integers(-(10**9), 10**9), st.floats(allow_nan=False), st.booleans(), st.just("word")))
+FLOATS = st.floats(allow_nan=False)
+TOOLS = st.builds(
+    Tool, st.integers(-(10**9), 10**9), FLOATS, st.booleans(), st.just("word"), st.lists(FLOATS).map(tuple)
+)
+
+
+@given(TOOLS)
 def test_the_canonical_text_reads_back(tool: Tool) -> None:
     assert parse(describe(tool, "tool")) == tool
 

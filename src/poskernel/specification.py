@@ -1,7 +1,7 @@
 """One grammar for everything a user names: `rope`, `rope:base=1e6,frequencies=32`, `skip:offset=7`.
 
 A registry maps names to frozen dataclass instances; the text after the colon overrides fields of the named one. A bare
-value stands for the first field.
+value stands for the first field; a list is written as numbers between slashes.
 """
 
 import dataclasses
@@ -15,7 +15,14 @@ Item = TypeVar("Item")
 
 LARGEST = 10**9
 """Whole numbers beyond this count nothing here; arrays of that size would fail in less clear ways."""
-WANTED = {int: f"a whole number up to {LARGEST:.0e}", float: "a number", bool: "true or false", str: "a text"}
+NUMBERS = tuple[float, ...]
+WANTED: dict[Any, str] = {
+    int: f"a whole number up to {LARGEST:.0e}",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    NUMBERS: "numbers between slashes, such as 1/1.5/2",
+}
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -41,9 +48,11 @@ def parse_specification(registry: Mapping[str, Item], text: str, kind: str) -> I
     return dataclasses.replace(item, **changes)  # type: ignore[type-var]  # the registry holds dataclasses only
 
 
-def convert(text: str, wanted: type, what: str) -> object:
-    """A text as int, float, bool or str; InputError names the text that is none. 16.0 is a valid int, nan no float."""
+def convert(text: str, wanted: Any, what: str) -> object:
+    """A text as int, float, bool, str or numbers; InputError names the text that is none. 16.0 is a valid int."""
     try:
+        if wanted == NUMBERS:
+            return tuple(float(number) for number in text.split("/")) if text else ()
         if wanted is bool:
             return TRUTH[text.lower()]
         if wanted is int:
@@ -63,5 +72,10 @@ def fields_of(item: object) -> tuple[dataclasses.Field[Any], ...]:
 
 def describe(item: object, name: str) -> str:
     """The canonical text of a value: its name and every field, so that effective parameters are echoed."""
-    fields = [(field.name, getattr(item, field.name)) for field in fields_of(item)]
+    fields = [(field.name, written(getattr(item, field.name))) for field in fields_of(item)]
     return name if not fields else f"{name}:" + ",".join(f"{key}={value}" for key, value in fields)
+
+
+def written(value: object) -> str:
+    """One parameter as the grammar reads it."""
+    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)

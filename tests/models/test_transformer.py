@@ -133,7 +133,8 @@ def test_the_hook_sees_what_attention_uses(encoding: str) -> None:
         if placement.key_rotation is None:
             torch.testing.assert_close(inputs.key, inputs.unrotated_key)
         else:
-            torch.testing.assert_close(inputs.key.norm(dim=-1), inputs.unrotated_key.norm(dim=-1))
+            if encoding not in ("yarn", "longrope", "xpos"):  # these stretch what they turn
+                torch.testing.assert_close(inputs.key.norm(dim=-1), inputs.unrotated_key.norm(dim=-1))
             expected = turn(inputs.unrotated_key[1, 1, 7], placement.key_rotation, 7)
             torch.testing.assert_close(inputs.key[1, 1, 7], expected)
 

@@ -22,6 +22,7 @@ from poskernel.errors import InputError
 from poskernel.models.training import Recipe, shortest_length
 from poskernel.models.transformer import Architecture
 from poskernel.realizability import parse_rule
+from poskernel.specification import written
 from poskernel.tasks import ContentTask, Task
 
 TIERS: dict[int, tuple[int, int]] = {1: (1, 1), 2: (2, 4), 3: (4, 4)}
@@ -63,7 +64,7 @@ def default_of(item: "dataclasses.Field[Any]") -> object:
 def short_specification(encoding: Encoding) -> str:
     """Name of an encoding and what departs from its defaults."""
     given = canonical(encoding, defaults=False)
-    changes = [f"{key}={getattr(encoding, key)}" for key in given if key != "name"]
+    changes = [f"{key}={written(getattr(encoding, key))}" for key in given if key != "name"]
     return encoding.name + (":" + ",".join(changes) if changes else "")
 
 
