@@ -163,15 +163,17 @@ def read_text(source: str | None) -> str | None:
         raise InputError(f"the text '{source}' is not UTF-8: convert it, e.g. with iconv.") from None
 
 
-def print_rows(rows: Sequence[dict[str, Any]], schema: str, as_json: bool, empty: str = "nothing") -> None:
-    """Rows as a JSON document, or as a table; `empty` is said where there are none."""
+def print_rows(
+    rows: Sequence[dict[str, Any]], schema: str, as_json: bool, empty: str = "nothing", caption: str | None = None
+) -> None:
+    """Rows as a JSON document, or as a table with a line below it; `empty` is said where there are none."""
     if as_json:
         print_json({"schema": schema, "rows": list(rows)})
         return
     if not rows:
         output().print(empty)
         return
-    table = Table()
+    table = Table(caption=caption, caption_justify="left")
     for name in rows[0]:
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:

@@ -14,7 +14,8 @@ from poskernel.errors import InputError, RunError
 from poskernel.models.training import Recipe
 from poskernel.study.grid import Axes, Study
 from poskernel.study.progress import Progress, Standing
-from poskernel.study.runner import Retry, plan, run, status
+from poskernel.study.planning import Retry, plan
+from poskernel.study.runner import run
 from poskernel.study.store import CellRow, Store
 from poskernel.study.units import Measurement, PredictionUnit, Status, TrainingUnit, Unit, units_of
 from poskernel.tasks import TASKS
@@ -157,18 +158,6 @@ def test_a_unit_that_takes_too_long_ends_as_timeout_and_the_rest_goes_on(store: 
     ]
 
 
-def test_kept_weights_are_rebuilt_without_touching_rows(store: Store, tmp_path: Path) -> None:
-    for unit in UNITS:
-        put(store, unit, right(unit))
-    before, weights = store.rows(), tmp_path / "weights"
-    assert [item.reason for item in plan(STUDY, store, weights=weights)] == ["its weights are not kept"] * 4
-    with ThreadPoolExecutor(1) as threads:
-        run(STUDY, store, weights=weights, executor=threads)
-    assert len(list(weights.iterdir())) == 4
-    assert store.rows() == before
-    assert plan(STUDY, store, weights=weights) == []
-
-
 class Recorder(Progress):
     """Keeps what it is shown."""
 
@@ -189,17 +178,6 @@ def test_progress_counts_new_units_alone(store: Store) -> None:
     assert last.finished_cost == pytest.approx(last.cost)
     assert last.left == pytest.approx(0.0, abs=1e-9)
     assert recorder.shown[0][1] == UNITS[3].description
-
-
-def test_status_counts_every_measurement_once(store: Store) -> None:
-    put(store, UNITS[0], right(UNITS[0]))
-    put(store, UNITS[2], nan_loss(UNITS[2]))
-    table = status(STUDY, store)
-    assert table.drop(columns="tier").to_dict("list") == {
-        "kind": ["prediction", "training"], "wanted": [4, 12], "done": [2, 0],
-        "unlearned": [0, 0], "failed": [0, 3], "timeout": [0, 0], "missing": [2, 9],
-    }  # fmt: skip
-    assert table["tier"].fillna(0).tolist() == [0, 1]
 
 
 def test_no_workers_are_refused(store: Store) -> None:

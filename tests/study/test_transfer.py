@@ -93,10 +93,10 @@ def test_unknown_formats_and_unwritable_files_are_refused(store: Store, tmp_path
 def test_committed_results_seed_a_store_that_exports_the_same(store: Store, tmp_path: Path) -> None:
     write_results(STUDY, store, tmp_path / "results", ["poskernel", "study", "run", "small"])
     with Store(tmp_path / "fresh.sqlite") as fresh:
-        assert import_results(tmp_path / "results", fresh) == len(store.rows())
+        assert import_results(tmp_path / "results", fresh).new == len(store.rows())
         assert fresh.rows() == store.rows()
         assert fresh.cells() == store.cells()
-        assert import_results(tmp_path / "results", fresh) == len(store.rows())
+        assert import_results(tmp_path / "results", fresh).same == len(store.rows())
         assert fresh.rows() == store.rows()
 
 
@@ -106,7 +106,8 @@ def test_importing_does_not_touch_what_is_there(store: Store, tmp_path: Path) ->
     with Store(tmp_path / "own.sqlite") as own:
         mine = [Measurement(*key, value=0.25, status=Status.DONE) for key in unit.keys]
         own.add([CellRow.of(unit.cell)], mine)
-        import_results(tmp_path / "results", own)
+        report = import_results(tmp_path / "results", own)
+        assert {conflict.other.measurement.key for conflict in report.conflicts} == set(unit.keys)
         assert {row["value"] for row in own.rows([unit])} == {0.25}
         assert len(own.rows()) == len(store.rows())
 

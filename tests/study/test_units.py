@@ -76,8 +76,9 @@ class Breaking(TrainingUnit):
     ("error", "reason", "transient"),
     [
         (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero", False),
-        (MemoryError(), "MemoryError: ", True),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "RuntimeError: Default", True),
+        (MemoryError(), "out of memory: ", True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory: Default", True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "out of memory: CUDA", True),
     ],
 )
 def test_exceptions_become_failures_with_a_reason(error: Exception, reason: str, transient: bool) -> None:

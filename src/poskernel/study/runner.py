@@ -1,57 +1,34 @@
 """Run what a study is missing: plan, submit, store. Finished measurements are neither lost nor made twice."""
 
-import os
+import logging
+import random
 import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poskernel.errors import InputError, Terminated
 from poskernel.study.grid import Study
+from poskernel.study.planning import WHOLE, PlannedUnit, Retry, Shard, plan, reason_to_run, reason_to_start
 from poskernel.study.progress import Progress, Silent, Standing
-from poskernel.study.store import CellRow, Ending, Store
-from poskernel.study.units import Key, Measurement, PredictionUnit, Status, Unit, units_of
-from poskernel.study.workers import WorkerPool
-
-if TYPE_CHECKING:
-    import pandas as pd
+from poskernel.study.store import CellRow, Store
+from poskernel.study.units import Measurement, Status, Unit, units_of
+from poskernel.study.workers import WorkerPool, Workers, cores
 
 ATTEMPTS = 3
-"""How often a unit is tried whose worker dies, before it is stored as failed."""
+"""How often a unit is tried whose worker dies or runs out of memory, before it is stored as failed."""
 POLL_SECONDS = 0.2
 """How often a run looks at signals and at units that take too long."""
+BAD = (Status.FAILED, Status.TIMEOUT)
 
-
-class Retry(StrEnum):
-    """Which stored failures a run tries again."""
-
-    NEVER = "never"
-    INTERRUPTED = "interrupted"
-    """Those that came from outside: a killed worker, no memory, no time."""
-    FAILED = "failed"
-    """All of them."""
-
-    def applies(self, ending: Ending) -> bool:
-        """Whether a measurement that ended so is tried again."""
-        if self is Retry.NEVER or ending.status in (Status.DONE, Status.UNLEARNED):
-            return False
-        return self is Retry.FAILED or ending.transient
-
-
-@dataclass(frozen=True)
-class PlannedUnit:
-    """A unit that will run, and why."""
-
-    unit: Unit
-    reason: str
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,41 +37,10 @@ class Summary:
 
     done: int
     skipped: int
-    """Units that were there before."""
+    """Units that were there before, or that another run on the same store did meanwhile."""
     failed: int
     """Units that ended in a failure or ran out of time."""
     seconds: float
-
-
-def plan(
-    study: Study, store: Store, retry: Retry = Retry.INTERRUPTED, weights: Path | None = None
-) -> list[PlannedUnit]:
-    """The units that a run would work on, each with the reason, in the order they start.
-
-    With a `weights` folder, units whose trained weights are not there count as missing too.
-    """
-    endings = store.endings()
-    planned = []
-    for unit in units_of(study):
-        reason = reason_to_run(unit, endings, retry)
-        file = None if weights is None else unit.weights_file(weights)
-        if reason is None and file is not None and not file.exists():
-            reason = "its weights are not kept"
-        if reason is not None:
-            planned.append(PlannedUnit(unit, reason))
-    return planned
-
-
-def reason_to_run(unit: Unit, endings: Mapping[Key, Ending], retry: Retry) -> str | None:
-    """Why a unit runs; None if all it measures is there."""
-    held = {key: endings[key] for key in unit.keys if key in endings}
-    again = next((ending for ending in held.values() if retry.applies(ending)), None)
-    if not held:
-        return "new"
-    if again is not None:
-        return f"{again.status} before: {again.reason}"
-    missing = [f"{key[1]} at {key[2]}" for key in unit.keys if key not in held]
-    return f"not measured yet: {', '.join(missing)}" if missing else None
 
 
 def work(unit: Unit, weights: Path | None) -> list[Measurement]:
@@ -108,7 +54,12 @@ class Flight:
 
     planned: PlannedUnit
     attempt: int
-    started: float
+    lacking: bool
+    """Whether the store lacked something of it when it started; otherwise it runs for its weights alone."""
+    started: float | None = None
+    """When its work began; None while it waits for a worker."""
+    overdue: bool = False
+    """Whether its work was ended because it took too long."""
 
 
 @dataclass
@@ -117,7 +68,8 @@ class Run:
 
     store: Store
     executor: Executor
-    capacity: int
+    workers: int
+    retry: Retry
     weights: Path | None
     attempts: int
     unit_seconds: float | None
@@ -125,42 +77,99 @@ class Run:
     flying: dict["Future[list[Measurement]]", Flight] = field(default_factory=dict)
     ended: Counter[str] = field(default_factory=Counter)
 
+    def __post_init__(self) -> None:
+        self.units = len(self.waiting)
+        self.cost = sum(planned.unit.cost for planned, _ in self.waiting)
+        self.finished_cost = 0.0
+        self.began = time.monotonic()
+
+    @property
+    def capacity(self) -> int:
+        """How many units are worked on at once; more would only wait where a death could take them along."""
+        return self.executor.capacity if isinstance(self.executor, Workers) else self.workers
+
+    @property
+    def standing(self) -> Standing:
+        """How far it is."""
+        ended, failed = self.ended["done"] + self.ended["failed"], self.ended["failed"]
+        return Standing(self.units, ended, failed, self.cost, self.finished_cost, seconds=time.monotonic() - self.began)
+
     def launch(self) -> None:
-        """Submit as many units as are worked on at once; more would only wait where a death could take them along."""
-        while self.waiting and len(self.flying) < self.capacity:
+        """Submit units, but those whose measurements another run on this store has made since the plan."""
+        free = self.capacity - len(self.flying) if self.waiting else 0
+        while self.waiting and free > 0:
             planned, attempt = self.waiting.popleft()
+            endings = self.store.endings([planned.unit])
+            if reason_to_start(planned.unit, endings, self.retry, self.weights) is None:
+                self.leave(planned.unit)
+                continue
+            lacking = reason_to_run(planned.unit, endings, self.retry) is not None
             future = self.executor.submit(work, planned.unit, self.weights)
-            self.flying[future] = Flight(planned, attempt, time.monotonic())
+            self.flying[future] = Flight(planned, attempt, lacking)
+            free -= 1
+
+    def leave(self, unit: Unit) -> None:
+        """Count a unit that another run has done as one that was there before."""
+        self.units -= 1
+        self.cost -= unit.cost
+        self.ended["elsewhere"] += 1
 
     def settle(self, future: "Future[list[Measurement]]") -> Unit | None:
         """Store what a unit gave, or try it again; the unit if it has ended."""
-        flight = self.flying.pop(future)
-        unit, error = flight.planned.unit, future.exception()
-        if error is None:
-            measurements = future.result()
-        elif self.overdue(flight):
-            reason = f"it ran longer than {self.unit_seconds:g} s"
-            measurements = unit.failures(reason, transient=True, status=Status.TIMEOUT)
-        elif flight.attempt < self.attempts:
+        flight = self.flying[future]
+        measurements = self.outcome(future, flight)
+        del self.flying[future]
+        if measurements is None:
             self.waiting.append((flight.planned, flight.attempt + 1))
             return None
-        else:
-            reason = f"its worker ended {flight.attempt} times without an answer ({type(error).__name__}: {error})"
-            measurements = unit.failures(reason, transient=True)
-        self.store.add([CellRow.of(cell) for cell in unit.cells], measurements)
-        bad = any(measurement.status in (Status.FAILED, Status.TIMEOUT) for measurement in measurements)
-        self.ended["failed" if bad else "done"] += 1
+        unit = flight.planned.unit
+        endings = self.store.endings([unit])
+        if flight.lacking and reason_to_run(unit, endings, self.retry) is None:
+            # Another run did the same work meanwhile. Both go through the plan in step, unless one leaves its order.
+            random.shuffle(self.waiting)
+        fresh = [each for each in measurements if each.key not in endings or self.retry.applies(endings[each.key])]
+        self.store.add([CellRow.of(cell) for cell in unit.cells], fresh)
+        self.ended["failed" if any(each.status in BAD for each in measurements) else "done"] += 1
+        self.finished_cost += unit.cost
         return unit
 
-    def overdue(self, flight: Flight) -> bool:
-        """Whether a unit takes longer than it may."""
-        return self.unit_seconds is not None and time.monotonic() - flight.started > self.unit_seconds
+    def outcome(self, future: "Future[list[Measurement]]", flight: Flight) -> list[Measurement] | None:
+        """What ended work gave, failures in words; None where it is to be tried again."""
+        unit, error = flight.planned.unit, CancelledError() if future.cancelled() else future.exception()
+        again = flight.attempt < self.attempts
+        if error is None:
+            measurements = future.result()
+            starved = all(each.status is Status.FAILED and each.transient for each in measurements)
+            return None if starved and again else measurements
+        if flight.overdue:
+            reason = f"it ran longer than {self.unit_seconds:g} s"
+            return unit.failures(reason, transient=True, status=Status.TIMEOUT)
+        if again:
+            return None
+        known = self.executor if isinstance(self.executor, Workers) else None
+        account = f"{type(error).__name__}: {error}" if known is None else known.account(future, error)
+        times = "once" if flight.attempt == 1 else f"{flight.attempt} times"
+        return unit.failures(f"its worker ended {times} without an answer ({account})", transient=True)
 
     def end_overdue(self) -> None:
-        """End the workers of units that take too long; their futures then fail."""
+        """End the work of units that take too long; their futures then fail. Waiting for a worker does not count."""
+        if self.unit_seconds is None:
+            return
+        executor, now = self.executor, time.monotonic()
         for future, flight in self.flying.items():
-            if self.overdue(flight) and isinstance(self.executor, WorkerPool):
-                self.executor.kill(future)
+            if flight.started is None:
+                begun = executor.running(future) if isinstance(executor, Workers) else future.running()
+                flight.started = now if begun else None
+            elif now - flight.started > self.unit_seconds and not flight.overdue and isinstance(executor, Workers):
+                flight.overdue = True
+                executor.kill(future)
+
+    def end(self) -> None:
+        """End all work."""
+        for future in self.flying:
+            future.cancel()
+        if isinstance(self.executor, Workers):
+            self.executor.stop()
 
 
 def run(
@@ -173,56 +182,84 @@ def run(
     attempts: int = ATTEMPTS,
     unit_seconds: float | None = None,
     executor: Executor | None = None,
+    shard: Shard = WHOLE,
 ) -> Summary:
-    """Measure what a study is missing, in `workers` processes (default: one a core) or on another executor.
+    """Measure what a study (or a shard of it) is missing, in `workers` processes (default: one a core) or elsewhere.
 
-    Each unit's measurements are stored as soon as it ends, together. A unit whose worker dies is tried `attempts`
-    times, one that takes longer than `unit_seconds` ends as timeout; the rest goes on. SIGINT and SIGTERM end the
-    workers and raise KeyboardInterrupt and Terminated, with everything that had ended in the store. A script that calls
-    this needs the usual `if __name__ == "__main__"` of processes that are started afresh.
+    Each unit's measurements are stored as soon as it ends, together. A unit whose worker dies or has no memory is tried
+    `attempts` times, one that works longer than `unit_seconds` ends as timeout; the rest goes on. SIGINT and SIGTERM
+    end the work and raise KeyboardInterrupt and Terminated, with everything that had ended in the store. Another
+    `executor` than the process pool should be one of `poskernel.study.executors`: work given to a plain one cannot be
+    ended. A script that calls this needs the usual `if __name__ == "__main__"` of processes that are started afresh.
     """
     workers = cores() if workers is None else workers
-    if workers < 1:
-        raise InputError(f"{workers} workers can do nothing: give at least 1.")
-    planned = plan(study, store, retry, weights)
-    skipped = len(units_of(study)) - len(planned)
+    check_limits(workers, attempts, unit_seconds)
+    weights = None if weights is None else weights.absolute()  # workers elsewhere have another working folder
+    planned = plan(study, store, retry, weights, shard)
+    skipped = len(shard.part(units_of(study))) - len(planned)
     began = time.monotonic()
     if not planned:
         return Summary(0, skipped, 0, 0.0)
-    own = WorkerPool(min(workers, len(planned))) if executor is None else None
-    used = executor if own is None else own
-    assert used is not None
-    state = Run(store, used, workers, weights, attempts, unit_seconds, deque((item, 1) for item in planned))
+    used = WorkerPool(min(workers, len(planned))) if executor is None else executor
+    waiting = deque((item, 1) for item in planned)
+    state = Run(store, used, workers, retry, weights, attempts, unit_seconds, waiting)
     try:
         with signals_noted() as stop, progress or Silent() as display:
-            work_off(state, planned, display, stop)
+            work_off(state, display, stop)
     except BaseException:
-        for future in state.flying:
-            future.cancel()
-        if own is not None:
-            own.stop()
+        state.end()
         raise
-    if own is not None:
-        own.shutdown()
-    return Summary(state.ended["done"], skipped, state.ended["failed"], time.monotonic() - began)
+    if executor is None:
+        used.shutdown()
+    if weights is not None:
+        warn_of_weights([item.unit for item in planned], store, weights)
+    return Summary(
+        state.ended["done"], skipped + state.ended["elsewhere"], state.ended["failed"], time.monotonic() - began
+    )
 
 
-def work_off(state: Run, planned: list[PlannedUnit], display: Progress, stop: Callable[[], None]) -> None:
+def check_limits(workers: int, attempts: int, unit_seconds: float | None) -> None:
+    """InputError for limits under which nothing would be done."""
+    if workers < 1:
+        raise InputError(f"{workers} workers can do nothing: give at least 1.")
+    if attempts < 1:
+        raise InputError(f"{attempts} attempts try nothing: give at least 1.")
+    if unit_seconds is not None and not unit_seconds > 0:
+        raise InputError(f"a unit cannot end within {unit_seconds:g} s: give a positive number of seconds.")
+
+
+def work_off(state: Run, display: Progress, stop: Callable[[], None]) -> None:
     """Keep the workers busy until every planned unit has ended; `stop` raises if a signal came."""
-    began, finished_cost = time.monotonic(), 0.0
-    cost = sum(item.unit.cost for item in planned)
     while state.waiting or state.flying:
         stop()
         state.launch()
+        if not state.flying and state.waiting:  # nobody is there to work at present
+            time.sleep(POLL_SECONDS)
+        if isinstance(state.executor, Workers):
+            state.executor.refresh()
         ready, _ = wait(state.flying, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-        for future in ready:
+        for future in [each for each in state.flying if each in ready]:  # in the order they started
             unit = state.settle(future)
             if unit is not None:
-                finished_cost += unit.cost
-                seconds = time.monotonic() - began
-                ended, failed = sum(state.ended.values()), state.ended["failed"]
-                display.show(Standing(len(planned), ended, failed, cost, finished_cost, seconds), unit.description)
+                display.show(state.standing, unit.description)
         state.end_overdue()
+
+
+def warn_of_weights(units: list[Unit], store: Store, weights: Path) -> None:
+    """Say so where models were trained but their weights are not in the folder: workers elsewhere may not share it."""
+    endings = store.endings(units)
+    absent = 0
+    for unit in units:
+        file = unit.weights_file(weights)
+        trained = any(key in endings and endings[key].status not in BAD for key in unit.keys)
+        absent += trained and file is not None and not file.exists()
+    if absent:
+        log.warning(
+            "weights of %d trained models are not in '%s': give workers on other machines a folder they share with "
+            "this one (or wait for a slow file system) and run again.",
+            absent,
+            weights,
+        )
 
 
 @contextmanager
@@ -251,28 +288,3 @@ def signals_noted() -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def status(study: Study, store: Store) -> "pd.DataFrame":
-    """How many measurements of each kind and tier are there: columns kind, tier, wanted, each status, missing."""
-    import pandas as pd
-
-    endings = store.endings()
-    counts: dict[tuple[str, int | None], Counter[str]] = {}
-    for unit in units_of(study):
-        kind = "prediction" if isinstance(unit, PredictionUnit) else "training"
-        count = counts.setdefault((kind, unit.cell.tier), Counter())
-        for key in unit.keys:
-            count["wanted"] += 1
-            count[str(endings[key].status) if key in endings else "missing"] += 1
-    columns = ("wanted", *(str(status) for status in Status), "missing")
-    rows = [
-        {"kind": kind, "tier": tier, **{column: count[column] for column in columns}}
-        for (kind, tier), count in counts.items()
-    ]
-    return pd.DataFrame(rows, columns=["kind", "tier", *columns]).astype({"tier": "Int64"})

@@ -4,6 +4,7 @@ A measurement that ended (done, unlearned) is never overwritten; a failed one is
 kills the process, the file holds whole units only.
 """
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -96,6 +97,14 @@ class Ending:
     transient: bool
 
 
+@dataclass(frozen=True)
+class Made:
+    """A measurement and the versions it was made with."""
+
+    measurement: Measurement
+    versions: str
+
+
 def software_versions() -> str:
     """Versions that numbers can depend on."""
     return ", ".join(f"{name} {version(name)}" for name in ("poskernel", "torch", "scipy", "numpy"))
@@ -152,21 +161,37 @@ class Store:
         with self._explained():
             self._connection.close()
 
-    def add(self, cells: Iterable[CellRow], measurements: Iterable[Measurement], versions: str | None = None) -> None:
-        """Store measurements and their cells, all or none; those that already ended stay as they are."""
-        versions = software_versions() if versions is None else versions
-        rows = [(*astuple(measurement), versions) for measurement in measurements]
+    def add(self, cells: Iterable[CellRow], measurements: Iterable[Measurement]) -> None:
+        """Store measurements made here, with their cells, all or none; those that already ended stay as they are."""
+        versions = software_versions()
+        self.add_made(cells, (Made(measurement, versions) for measurement in measurements))
+
+    def add_made(self, cells: Iterable[CellRow], measurements: Iterable[Made]) -> None:
+        """Store measurements made anywhere, as `add` does."""
+        rows = [(*astuple(made.measurement), made.versions) for made in measurements]
         with self._explained(), self._transaction():
             for cell in cells:
                 self._connection.execute(INSERT_CELL, astuple(cell))
             self._connection.executemany(INSERT_MEASUREMENT, rows)
 
-    def endings(self) -> dict[Key, Ending]:
-        """How every stored measurement ended."""
+    def endings(self, units: Sequence[Unit] | None = None) -> dict[Key, Ending]:
+        """How every stored measurement ended, or (at least) those of some units."""
         query = "SELECT cell, metric, length, seed, status, reason, transient FROM measurements"
+        values: tuple[str, ...] = ()
+        if units is not None:
+            query += " WHERE cell IN (SELECT value FROM json_each(?))"
+            values = (json.dumps([cell.id for unit in units for cell in unit.cells]),)
         return {
             (c, m, n, s): Ending(Status(status), reason, bool(t))
-            for c, m, n, s, status, reason, t in self._select(query)
+            for c, m, n, s, status, reason, t in self._select(query, values)
+        }
+
+    def made(self) -> dict[Key, Made]:
+        """Every measurement by what it is known by."""
+        query = "SELECT cell, metric, length, seed, value, status, reason, transient, versions FROM measurements"
+        return {
+            (c, m, n, s): Made(Measurement(c, m, n, s, value, Status(status), reason, bool(t)), versions)
+            for c, m, n, s, value, status, reason, t, versions in self._select(query)
         }
 
     def cells(self) -> dict[str, CellRow]:

@@ -14,13 +14,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poskernel.errors import InputError
 from poskernel.storage import write_whole
 from poskernel.study.grid import Study, canonical
-from poskernel.study.store import CellRow, Store, frame, sortable
-from poskernel.study.units import NO_SEED, Measurement, Status, units_of
+from poskernel.study.merging import Merged, merge_rows
+from poskernel.study.store import CellRow, Made, Store, frame
+from poskernel.study.units import NO_SEED, Key, Measurement, Status, units_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROWS_SCHEMA = "poskernel.rows/1"
 MANIFEST_SCHEMA = "poskernel.manifest/1"
@@ -93,11 +97,33 @@ def code_state() -> tuple[str | None, bool | None]:
     return answers[0], bool(answers[1])
 
 
-def import_results(folder: Path, store: Store) -> int:
-    """Seed a store from committed results; the number of measurements read.
+def import_results(folder: Path, store: Store) -> Merged:
+    """Bring committed results into a store, as `merge` does with another store.
 
-    What the store already has stays. Raises InputError where files are missing, damaged or of another version.
+    Raises InputError where files are missing, damaged or of another version.
     """
+    import pandas as pd
+
+    about, table = read_results(folder)
+    cells = {entry["id"]: CellRow(**entry) for entry in about["cells"]}
+    rows: dict[Key, Made] = {}
+    for row in table.to_dict("records"):
+        measurement = Measurement(
+            cell=row["cell"],
+            metric=row["metric"],
+            length=int(row["length"]),
+            seed=NO_SEED if pd.isna(row["seed"]) else int(row["seed"]),
+            value=None if pd.isna(row["value"]) else float(row["value"]),
+            status=Status(row["status"]),
+            reason=row["reason"],
+            transient=row["status"] == Status.TIMEOUT,
+        )
+        rows[measurement.key] = Made(measurement, row["versions"])
+    return merge_rows(cells, rows, store)
+
+
+def read_results(folder: Path) -> "tuple[dict[str, Any], pd.DataFrame]":
+    """Manifest and tidy rows of committed results; InputError where the rows are not those the manifest speaks of."""
     import pandas as pd
 
     about, data = read_manifest(folder), read_bytes(folder / ROWS_FILE)
@@ -106,25 +132,7 @@ def import_results(folder: Path, store: Store) -> int:
         raise InputError(
             f"'{folder / ROWS_FILE}' does not have the digest its manifest states: fetch both files again."
         )
-    cells = {entry["id"]: CellRow(**entry) for entry in about["cells"]}
-    by_versions: dict[str, list[Measurement]] = {}
-    table = pd.read_parquet(io.BytesIO(data))
-    for row in table.to_dict("records"):
-        by_versions.setdefault(row["versions"], []).append(
-            Measurement(
-                cell=row["cell"],
-                metric=row["metric"],
-                length=int(row["length"]),
-                seed=NO_SEED if pd.isna(row["seed"]) else int(row["seed"]),
-                value=None if pd.isna(row["value"]) else float(row["value"]),
-                status=Status(row["status"]),
-                reason=row["reason"],
-                transient=row["status"] == Status.TIMEOUT,
-            )
-        )
-    for versions, measurements in sorted(by_versions.items(), key=lambda item: sortable(item[0])):
-        store.add((cells[name] for name in sorted({m.cell for m in measurements})), measurements, versions)
-    return len(table)
+    return about, pd.read_parquet(io.BytesIO(data))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -29,6 +29,9 @@ LEARNABLE = 0.8
 EXISTENCE_VALUE = {"yes": 1.0, "no": 0.0, "conflict": 0.0}
 """What `exists` is as a number; other answers have no value. The reason keeps the word."""
 
+OUT_OF_MEMORY = ("allocate memory", "out of memory")
+"""How torch says it, on a CPU and on an accelerator."""
+
 
 class Status(StrEnum):
     """How a measurement ended. A failure is a status, never a number."""
@@ -140,9 +143,10 @@ class Unit(ABC):
             with one_thread():
                 return self.measure(weights)
         except Exception as error:  # a failed unit is a status; the rest of the study goes on
-            memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
-            reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-            return self.failures(reason, transient=memory)
+            starved = isinstance(error, MemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY)
+            name = "out of memory" if starved else type(error).__name__
+            reason = str(error) if isinstance(error, InputError) else f"{name}: {error}"
+            return self.failures(reason, transient=starved)
 
     def failures(self, reason: str, transient: bool, status: Status = Status.FAILED) -> list[Measurement]:
         """Every measurement, failed for one reason."""

@@ -1,12 +1,15 @@
-"""Local worker processes behind `submit`: one pool a worker, so that a death costs the unit it was working on alone.
+"""Where work is done: what a run asks of an executor beside `submit`, and worker processes on this machine.
 
-Workers run torch on one thread, leave Ctrl-C to the parent, and end themselves when the parent is gone.
+One pool a worker, so that a death costs the unit it was working on alone. Workers run torch on one thread, leave Ctrl-C
+to the parent, and end themselves when the parent is gone.
 """
 
 import multiprocessing
 import os
 import signal
 import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +23,37 @@ Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+LONGEST_ACCOUNT = 300
+"""Letters of an error that a reason keeps."""
+
+
+class Workers(Executor, ABC):
+    """An executor whose work can be ended, and that says how much it does at once."""
+
+    @property
+    @abstractmethod
+    def capacity(self) -> int:
+        """Pieces of work it does at once; more would only wait where a death could take them along."""
+
+    @abstractmethod
+    def kill(self, future: "Future[Any]") -> None:
+        """End the work of this future, which then raises or is cancelled."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all work now."""
+
+    def running(self, future: "Future[Any]") -> bool:
+        """Whether this work has begun; what waits in a queue has not."""
+        return future.running()
+
+    def refresh(self) -> None:
+        """Settle futures whose work has ended elsewhere. A run calls this whenever it looks at them."""
+        return
+
+    def account(self, future: "Future[Any]", error: BaseException) -> str:
+        """How work ended that gave no answer, in words."""
+        return " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_ACCOUNT]
 
 
 @dataclass
@@ -36,7 +70,7 @@ class Slot:
         return self.pending is not None and not self.pending.done()
 
 
-class WorkerPool(Executor):
+class WorkerPool(Workers):
     """An executor of `workers` processes, each replaced when it dies.
 
     The future of work whose process died raises BrokenProcessPool; all other work goes on.
@@ -46,6 +80,11 @@ class WorkerPool(Executor):
         if workers < 1:
             raise ValueError(f"{workers} workers can do nothing: give at least 1.")
         self._slots = [Slot(new_pool()) for _ in range(workers)]
+
+    @property
+    def capacity(self) -> int:
+        """One piece of work a process."""
+        return len(self._slots)
 
     def submit(self, function: Callable[Given, Made], /, *args: Given.args, **kwargs: Given.kwargs) -> "Future[Made]":
         """Start work in a free worker (in the first one, after what it does, if none is free)."""
@@ -64,6 +103,18 @@ class WorkerPool(Executor):
         for slot in self._slots:
             if slot.pending is future and slot.process is not None:
                 slot.process.kill()
+
+    def account(self, future: "Future[Any]", error: BaseException) -> str:
+        """How the process that worked on this future ended: the signal that killed it, or its exit code."""
+        process = next((slot.process for slot in self._slots if slot.pending is future), None)
+        if not isinstance(error, BrokenProcessPool) or process is None:
+            return super().account(future, error)
+        code = exit_code(process)
+        if code == -signal.SIGKILL:
+            return "it was killed (SIGKILL), as the system does when memory runs out"
+        if code is not None and code < 0:
+            return f"it was ended by {signal.Signals(-code).name}"
+        return f"it ended with exit code {code}"
 
     def stop(self) -> None:
         """End every worker now, whatever it is working on."""
@@ -92,6 +143,19 @@ def start(slot: Slot, function: Callable[Given, Made], *args: Given.args, **kwar
     if new:
         slot.process = new.pop()
     return future
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def exit_code(process: BaseProcess) -> int | None:
+    """Exit code of a process that has died; None if it cannot be told (the pool's own thread waits for it too)."""
+    deadline = time.monotonic() + 1.0
+    while process.exitcode is None and time.monotonic() < deadline:
+        process.join(0.05)
+    return process.exitcode
 
 
 @contextmanager

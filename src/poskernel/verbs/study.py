@@ -1,17 +1,25 @@
-"""study: plan, run, status, export and import; grids that resume."""
+"""study: plan, run, status, export, import and merge; grids that resume."""
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
 
 from poskernel import console
-from poskernel.errors import RunError
+from poskernel.errors import InputError, RunError
 from poskernel.session import DEFAULTS, Session, whole_numbers
 
 if TYPE_CHECKING:
-    from poskernel.study import Store, Study
+    from poskernel.study import Merged, Shard, Store, Study
+
+UNITS = (
+    "a unit is one model trained, or one kernel fitted, with all its measurements; a measurement is a row of the store"
+)
+"""What the tables count."""
+FIRST_CONFLICTS = 20
+"""Conflicts of a merge that a table shows; --json has all."""
 
 study = App(name="study", help="Train and compare: grids that resume, one row a measurement.")
 
@@ -32,6 +40,18 @@ def open_store(session: Session, create: bool = False) -> "Store":
     return Store(session.store, create=create)
 
 
+def named_shard(text: str | None) -> "Shard":
+    """A part of a study; all of it where none is asked for."""
+    from poskernel.study import Shard
+
+    return Shard() if text is None else Shard.parse(text)
+
+
+def weights_folder(session: Session, wanted: bool) -> Path | None:
+    """Where trained weights are kept, if they are: beside the store."""
+    return session.store.parent / "weights" if wanted else None
+
+
 def nothing_stored() -> "Store":
     """An empty store in memory: a look at what would run leaves no file behind."""
     from poskernel.study import Store
@@ -44,12 +64,25 @@ def list_studies(*, session: Session = DEFAULTS) -> None:
     """Name every study and what it asks."""
     from poskernel.study import STUDIES, units_of
 
-    rows = [{"study": each.name, "units": len(units_of(each)), "question": each.question} for each in STUDIES.values()]
-    console.print_rows(rows, "poskernel.studies/1", session.json)
+    rows = []
+    for each in STUDIES.values():
+        units = units_of(each)
+        measurements = sum(len(unit.measures) for unit in units)
+        rows.append({"study": each.name, "units": len(units), "measurements": measurements, "question": each.question})
+    console.print_rows(rows, "poskernel.studies/1", session.json, caption=UNITS)
 
 
 @study.command
-def plan(name: str, /, *, tiers: str | None = None, session: Session = DEFAULTS) -> None:
+def plan(
+    name: str,
+    /,
+    *,
+    tiers: str | None = None,
+    shard: str | None = None,
+    retry: Literal["never", "interrupted", "failed"] = "interrupted",
+    weights: bool = False,
+    session: Session = DEFAULTS,
+) -> None:
     """Say what a run would do, each unit with its reason.
 
     Parameters
@@ -58,14 +91,23 @@ def plan(name: str, /, *, tiers: str | None = None, session: Session = DEFAULTS)
         A study: see `poskernel study list`.
     tiers
         Some of its tiers alone: 1,2.
+    shard
+        One part of the study alone: 1/4.
+    retry
+        Which stored failures to try again: those from outside (killed, no memory, no time), all, or none.
+    weights
+        Count trained weights that are not kept as missing.
     """
+    from poskernel.study import Retry
     from poskernel.study import plan as planned_units
 
-    chosen = named_study(name, tiers)
+    chosen, part = named_study(name, tiers), named_shard(shard)
     with open_store(session) if session.store.exists() else nothing_stored() as store:
-        planned = planned_units(chosen, store)
+        planned = planned_units(chosen, store, Retry(retry), weights_folder(session, weights), part)
     rows = [{"unit": each.unit.description, "reason": each.reason} for each in planned]
-    console.print_rows(rows, "poskernel.plan/1", session.json, empty=f"study '{name}' is complete: nothing to run")
+    whole = f"study '{name}'" if shard is None else f"shard {shard} of study '{name}'"
+    empty = f"{whole} is complete: nothing to run"
+    console.print_rows(rows, "poskernel.plan/1", session.json, empty=empty, caption=f"{len(rows)} units: {UNITS}")
 
 
 @study.command(name="run")
@@ -77,6 +119,10 @@ def run_study(
     tiers: str | None = None,
     retry: Literal["never", "interrupted", "failed"] = "interrupted",
     weights: bool = False,
+    shard: str | None = None,
+    executor: str = "processes",
+    attempts: int = 3,
+    unit_seconds: float | None = None,
     dry_run: bool = False,
     session: Session = DEFAULTS,
 ) -> None:
@@ -87,32 +133,43 @@ def run_study(
     name
         A study: see `poskernel study list`.
     workers
-        Processes, one torch thread each (default: one a core).
+        Units worked on at once, one torch thread each (default: one a core; with dask all there are, with slurm 32).
     tiers
         Some of its tiers alone: 1,2.
     retry
         Which stored failures to try again: those from outside (killed, no memory, no time), all, or none.
     weights
-        Keep the trained weights beside the store.
+        Keep the trained weights beside the store, and make again those that are missing.
+    shard
+        One part of the study alone, such as 1/4: as many machines do a part each, `study merge` joins their stores.
+    executor
+        Where units are worked on: processes, dask:ADDRESS, slurm, or slurm:partition=NAME,minutes=60,memory=4.
+    attempts
+        How often a unit is tried whose worker dies or runs out of memory, before it is stored as failed.
+    unit_seconds
+        Longest time a unit may work; then it is ended and stored as timeout (default: no limit).
     dry_run
         Say what would run instead.
     """
     if dry_run:
-        plan(name, tiers=tiers, session=session)
+        plan(name, tiers=tiers, shard=shard, retry=retry, weights=weights, session=session)
         return
     from dataclasses import asdict
 
     from poskernel.study import Retry, progress_for, run
+    from poskernel.study.executors import opened
 
-    chosen = named_study(name, tiers)
-    folder = session.store.parent / "weights" if weights else None
-    with open_store(session, create=True) as store:
-        summary = run(chosen, store, workers, progress_for(session.quiet), Retry(retry), folder)
+    chosen, part, folder = named_study(name, tiers), named_shard(shard), weights_folder(session, weights)
+    with opened(executor, workers, session.store.parent) as used, open_store(session, create=True) as store:
+        progress = progress_for(session.quiet)
+        summary = run(
+            chosen, store, workers, progress, Retry(retry), folder, attempts, unit_seconds, executor=used, shard=part
+        )
         if session.out is not None:
             write_study(chosen, store, session)
     document = {"study": name, "store": str(session.store), **asdict(summary)}
     document.pop("seconds")
-    console.print_rows([document], "poskernel.run/1", session.json)
+    console.print_rows([document], "poskernel.run/1", session.json, caption=f"counts are units: {UNITS}")
     if summary.failed and not summary.done and not summary.skipped:
         raise RunError(
             f"all {summary.failed} units of study '{name}' failed: see the reasons in poskernel study export."
@@ -143,7 +200,7 @@ def status(name: str = "quick", /, *, session: Session = DEFAULTS) -> None:
     rows = [
         {str(name): value for name, value in row.items()} for row in table.where(table.notna(), None).to_dict("records")
     ]
-    console.print_rows(rows, "poskernel.status/1", session.json)
+    console.print_rows(rows, "poskernel.status/1", session.json, caption=f"counts are measurements: {UNITS}")
 
 
 @study.command
@@ -178,7 +235,7 @@ def export(
 
 @study.command(name="import")
 def import_study(folder: Path, /, *, session: Session = DEFAULTS) -> None:
-    """Seed the store from committed rows.
+    """Bring committed rows into the store; what ended there stays, and what differs from it is reported.
 
     Parameters
     ----------
@@ -188,5 +245,44 @@ def import_study(folder: Path, /, *, session: Session = DEFAULTS) -> None:
     from poskernel.study import import_results
 
     with open_store(session, create=True) as store:
-        count = import_results(folder, store)
-    console.print_rows([{"folder": str(folder), "rows": count}], "poskernel.import/1", session.json)
+        merged = import_results(folder, store)
+    rows = [{"folder": str(folder), "rows": merged.measurements, **merged.counts}]
+    print_merged(rows, [merged], "poskernel.import/1", session)
+
+
+@study.command(name="merge")
+def merge_stores(*stores: Path, session: Session = DEFAULTS) -> None:
+    """Bring other stores into the store, without doubles; what ended stays, and what differs from it is reported.
+
+    Parameters
+    ----------
+    stores
+        SQLite files of other runs, such as those of the other shards.
+    """
+    from poskernel.study import Store, merge
+
+    if not stores:
+        raise InputError("no store to merge was named: give the SQLite files of other runs.")
+    with ExitStack() as open_files:
+        sources = [open_files.enter_context(Store(path, create=False)) for path in stores]
+        target = open_files.enter_context(open_store(session, create=True))
+        reports = [merge(source, target) for source in sources]
+    rows = [{"merged": str(path), **report.counts} for path, report in zip(stores, reports, strict=True)]
+    print_merged(rows, reports, "poskernel.merge/1", session)
+
+
+def print_merged(rows: list[dict[str, Any]], reports: "list[Merged]", schema: str, session: Session) -> None:
+    """What came of each source; then what differs, which is a failure (exit code 1): someone has to look at it."""
+    conflicts = [[conflict.row for conflict in report.conflicts] for report in reports]
+    if session.json:
+        rows = [{**row, "conflicts": found} for row, found in zip(rows, conflicts, strict=True)]
+    console.print_rows(rows, schema, session.json, caption="counts are measurements of the source")
+    shown = [row for found in conflicts for row in found]
+    if not shown:
+        return
+    if not session.json:
+        console.print_rows(shown[:FIRST_CONFLICTS], schema, as_json=False)
+    raise RunError(
+        f"{len(shown)} measurements ended differently in the two; those of '{session.store}' stay: compare the "
+        "versions and machines that made them (--json lists all)."
+    )
