@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from poskernel.encodings import ENCODINGS, parse_encoding
+from poskernel.encodings import ENCODINGS, STUDY_ENCODINGS, parse_encoding
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import alpha as alpha_of
 from poskernel.realizability.selection import SELECTION_RULES, Selection, parse_rule
@@ -23,7 +23,10 @@ def selections(encoding: str, rule: str = "adam", train_length: int = 20) -> dic
 
 @cache
 def kernel(encoding: str, task: str, rule: str = "adam", train_length: int = 20) -> PositionalKernel:
-    """The kernel a rule picks for one task (fitted alone, so that slow rules fit no more than is asked)."""
+    """The kernel a rule picks for one task (fitted alone, so that slow rules fit no more than is asked).
+
+    For encodings whose family is the same at every length.
+    """
     family = parse_encoding(encoding).family(train_length, train_length)
     with one_thread():
         (chosen,) = parse_rule(rule).select(family, [parse_task(task).targets(train_length)], train_length)
@@ -40,4 +43,10 @@ def alphas(
 
 
 ENCODING_NAMES, RULE_NAMES = tuple(ENCODINGS), tuple(SELECTION_RULES)
+STUDY_NAMES = tuple(encoding.name for encoding in STUDY_ENCODINGS)
+"""The five encodings of the realizability paper."""
+KERNEL_NAMES = tuple(name for name, encoding in ENCODINGS.items() if not encoding.no_kernel)
+"""Encodings that have kernels before training."""
+TRAINED_NAMES = tuple(name for name, encoding in ENCODINGS.items() if encoding.trains)
+"""Encodings with a model side."""
 POSITIONAL_NAMES, TASK_NAMES = tuple(POSITIONAL_TASKS), tuple(TASKS)

@@ -8,7 +8,8 @@ from torch import Tensor
 from cells import ENCODING_NAMES, KERNEL_NAMES, LENGTHS, POSITIONAL_NAMES, RULE_NAMES, TASK_NAMES, selections
 from poskernel.encodings import ENCODINGS, Encoding, LinearFamily
 from poskernel.kernel import PositionalKernel
-from poskernel.realizability import certificate, predict, reach, row_margins
+from poskernel.realizability import certificate, predict_all, reach, row_margins
+from poskernel.realizability.cell import Asked
 from poskernel.tasks import TASKS
 
 HORIZON = 120
@@ -60,15 +61,15 @@ def test_verdicts_hang_together(encoding: str, rule: str, task: str) -> None:
         assert row_margins(family.kernel(chosen.weights), wanted.targets(20)).least == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
 @pytest.mark.parametrize("encoding", ENCODING_NAMES)
-def test_every_cell_is_predicted_with_a_reason(encoding: str, task: str) -> None:
-    found, named = predict(encoding, task, 12, [16, 25], existence=False, horizon=60), ENCODINGS[encoding]
-    assert [row.length for row in found.rows] == [16, 25]
-    for row in found.rows:
-        assert row.reason
-        assert (row.alpha is None) == (task == "induction" or bool(named.no_kernel))
-        assert row.certified <= (bool(found.realized) and one_kernel(named))
-        assert (row.exists is None) == (row.alpha is not None)
-    searched = found.realized is not None and not named.drawn
-    assert found.horizon == (60 if searched else None)
+def test_every_cell_is_predicted_with_a_reason(encoding: str) -> None:
+    named = ENCODINGS[encoding]
+    for found in predict_all(named, TASK_NAMES, 12, [16, 25], asked=Asked(existence=False), horizon=60):
+        assert [row.length for row in found.rows] == [16, 25]
+        for row in found.rows:
+            assert row.reason
+            assert (row.alpha is None) == (found.task == "induction" or bool(named.no_kernel))
+            assert row.certified <= (bool(found.realized) and one_kernel(named))
+            assert (row.exists is None) == (row.alpha is not None)
+        searched = found.realized is not None and not named.drawn
+        assert found.horizon == (60 if searched else None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import reference
-from cells import ENCODING_NAMES, kernel, selections
+from cells import STUDY_NAMES, kernel, selections
 from poskernel.encodings import ENCODINGS, Alibi, KernelFamily, Learned, RelativeFamily, Rope, Sinusoidal
 from poskernel.errors import InputError, MissingExtraError
 from poskernel.realizability.alignment import row_margins
@@ -44,7 +44,7 @@ def objective(family: KernelFamily, targets: Targets, weights: Tensor, decay: fl
 
 
 @pytest.mark.parametrize("task", reference.STUDY_TASKS)
-@pytest.mark.parametrize("encoding", ENCODING_NAMES)
+@pytest.mark.parametrize("encoding", STUDY_NAMES)
 def test_batched_adam_equals_the_plain_loop_in_all_35_cells(encoding: str, task: str) -> None:
     torch.testing.assert_close(weights_of(encoding, task), reference.adam_fit(encoding, task), atol=1e-9, rtol=0)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import reference
-from cells import ENCODING_NAMES, LENGTHS, alphas, kernel, selections
+from cells import LENGTHS, STUDY_NAMES, alphas, kernel, selections
 from poskernel.encodings import AbsoluteEncoding, Rope, Sinusoidal
 from poskernel.kernel import tabulated
 from poskernel.realizability import alpha, reach, row_margins
@@ -108,7 +108,7 @@ def test_nope_and_alibi_solve_nothing(encoding: str, task: str) -> None:
 
 def test_six_of_the_35_cells_are_whole_and_the_others_at_most_a_third() -> None:
     means = {
-        (encoding, task): mean_alpha(encoding, task) for encoding in ENCODING_NAMES for task in reference.STUDY_TASKS
+        (encoding, task): mean_alpha(encoding, task) for encoding in STUDY_NAMES for task in reference.STUDY_TASKS
     }
     assert len(means) == 35
     whole = {cell for cell, mean in means.items() if mean == 1.0}
@@ -131,7 +131,7 @@ def test_number_of_sinusoidal_frequencies(frequencies: int, prev: float, first: 
 
 @pytest.mark.parametrize("task", ["pos2", "pos5"])
 def test_interior_positions_at_60(task: str) -> None:
-    found = {encoding: alphas(encoding, task, (60,))[0] for encoding in ENCODING_NAMES}
+    found = {encoding: alphas(encoding, task, (60,))[0] for encoding in STUDY_NAMES}
     assert found == {"nope": 0.0, "learned": 1.0, "sinusoidal": 1.0, "rope": 0.0, "alibi": 0.0}
 
 

@@ -1,7 +1,8 @@
 """Positional encodings: for each, the kernels a head can realize and what stands inside a model."""
 
-from poskernel.encodings.absolute import Learned, Sinusoidal
-from poskernel.encodings.bias import Alibi
+from poskernel.encodings.absolute import Learned, LearnedGaussian, Sinusoidal
+from poskernel.encodings.bias import T5, Alibi, Shaw
+from poskernel.encodings.content import Cope
 from poskernel.encodings.encoding import (
     AbsoluteEncoding,
     Encoding,
@@ -10,9 +11,13 @@ from poskernel.encodings.encoding import (
     PositionModule,
     RelativeEncoding,
 )
-from poskernel.encodings.family import BilinearFamily, KernelFamily, RelativeFamily
+from poskernel.encodings.family import BilinearFamily, KernelFamily, LinearFamily, RelativeFamily
+from poskernel.encodings.fire import Fire
 from poskernel.encodings.huggingface_config import from_config
+from poskernel.encodings.kerple import KerpleLog, KerplePower
 from poskernel.encodings.none import Nope
+from poskernel.encodings.nonlinear import NonlinearFamily
+from poskernel.encodings.randomized import Randomized
 from poskernel.encodings.rotary import PartialRope, ProportionalRope, Rope, RotaryEncoding, XPos
 from poskernel.encodings.rotary_scaling import DynamicNtk, LinearInterpolation, Llama3, LongRope, Ntk, Yarn
 from poskernel.specification import parse_specification
@@ -20,27 +25,37 @@ from poskernel.specification import parse_specification
 __all__ = [
     "ENCODINGS",
     "STUDY_ENCODINGS",
+    "T5",
     "AbsoluteEncoding",
     "Alibi",
     "BilinearFamily",
+    "Cope",
     "DynamicNtk",
     "Encoding",
+    "Fire",
     "KernelFamily",
+    "KerpleLog",
+    "KerplePower",
     "Learned",
+    "LearnedGaussian",
+    "LinearFamily",
     "LinearInterpolation",
     "Llama3",
     "LongRope",
     "ModelShape",
+    "NonlinearFamily",
     "Nope",
     "Ntk",
     "PartialRope",
     "Placement",
     "PositionModule",
     "ProportionalRope",
+    "Randomized",
     "RelativeEncoding",
     "RelativeFamily",
     "Rope",
     "RotaryEncoding",
+    "Shaw",
     "Sinusoidal",
     "XPos",
     "Yarn",
@@ -52,7 +67,11 @@ ROTARY_VARIANTS = (
     *(PartialRope(), ProportionalRope(), XPos()),
 )
 ENCODINGS: dict[str, Encoding] = {
-    encoding.name: encoding for encoding in (Nope(), Learned(), Sinusoidal(), Rope(), Alibi(), *ROTARY_VARIANTS)
+    encoding.name: encoding
+    for encoding in (
+        *(Nope(), Learned(), Sinusoidal(), Rope(), Alibi(), *ROTARY_VARIANTS),
+        *(T5(), Shaw(), KerpleLog(), KerplePower(), Fire(), Randomized(), LearnedGaussian(), Cope()),
+    )
 }
 
 STUDY_ENCODINGS = tuple(ENCODINGS[name] for name in ("nope", "learned", "sinusoidal", "rope", "alibi"))

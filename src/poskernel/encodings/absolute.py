@@ -15,7 +15,12 @@ from poskernel.encodings.encoding import (
     require_count,
     require_positive,
 )
+from poskernel.encodings.family import BilinearFamily
 from poskernel.errors import InputError
+from poskernel.random_streams import random_stream
+
+ROWS_PER_BLOCK = 256
+"""Random rows that are drawn together."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,54 @@ class LearnedTable(PositionModule):
     def forward(self, position: Int[Tensor, " position"]) -> Placement:
         """Rows of the table."""
         return Placement(embedding=self.table(position.clamp(max=self.table.num_embeddings - 1)))
+
+
+@dataclass(frozen=True)
+class LearnedGaussian(AbsoluteEncoding):
+    """Learned absolute positions, extended by fresh ones: v_i fixed below train_length, drawn anew after.
+
+    Kernels are v_i W v_j' with v_i ~ N(0, identity): what happens beyond the training length is a matter of chance.
+    Theory only. Source: proposition 2 of the realizability paper.
+    """
+
+    name = "learned-iid"
+    drawn = True
+    features_per_position: int = 32
+    """Length of every v_i."""
+    test_draws: int = 32
+    """Draws of the new rows that alpha is the mean of."""
+    seed: int = 0
+    """Seed of the trained rows and of every draw."""
+
+    def __post_init__(self) -> None:
+        require_count(self.features_per_position, "number of features of learned-iid")
+        require_count(self.test_draws, "number of test draws of learned-iid")
+
+    def features(self, position: Int[Tensor, " position"], train_length: int) -> Float[Tensor, "position feature"]:
+        """v_i, the new ones of the first draw."""
+        return self.rows(position, train_length, 0)
+
+    def rows(
+        self, position: Int[Tensor, " position"], train_length: int, draw: int
+    ) -> Float[Tensor, "position feature"]:
+        """v_i under one draw: the same below train_length whatever the draw, and never another for more positions."""
+        length = max(int(position.max()) + 1, train_length) if len(position) else train_length
+        parts = [self.gaussian("trained rows", train_length), self.gaussian(f"new rows/{draw}", length - train_length)]
+        return torch.cat(parts)[position]
+
+    def gaussian(self, purpose: str, rows: int) -> Float[Tensor, "row feature"]:
+        """The first rows of one stream of Gaussians."""
+        # Whole blocks are drawn: the start of a longer draw need not be the shorter one.
+        size = (ROWS_PER_BLOCK, self.features_per_position)
+        blocks = [torch.empty(0, self.features_per_position, dtype=torch.float64)]
+        for block in range(-(-rows // ROWS_PER_BLOCK)):
+            stream = random_stream(self.seed, f"{purpose}/{block}")
+            blocks.append(torch.randn(size, dtype=torch.float64, generator=stream))
+        return torch.cat(blocks)[:rows]
+
+    def drawn_family(self, train_length: int, length: int, draw: int) -> BilinearFamily:
+        """V W V' with the new rows of one draw."""
+        return BilinearFamily(lambda position: self.rows(position, train_length, draw), self.name)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """What a positional encoding is to the rest of the package: a kernel family before training, a module inside a model.
 
 To add one, subclass `RelativeEncoding` (give `basis`) or `AbsoluteEncoding` (give `features`) as a frozen dataclass
-and put
-an instance into ENCODINGS. To train it as well, give `module`.
+and put an instance into ENCODINGS. To train it as well, give `module`.
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +34,8 @@ class Placement:
     """Applied to queries and keys before their product."""
     bias: Float[Tensor, "head query key"] | None = None
     """Added to the scaled logits, in nats."""
+    key_vectors: Float[Tensor, "query key head_width"] | None = None
+    """Added to each key as one query sees it, in every head: the query's product with them joins the logits."""
 
 
 class PositionModule(nn.Module):
@@ -41,6 +44,11 @@ class PositionModule(nn.Module):
     def forward(self, position: Int[Tensor, " position"]) -> Placement:
         """Placement of a sequence at these positions."""
         return Placement()
+
+    @contextmanager
+    def drawing_from(self, generator: torch.Generator) -> Iterator[None]:
+        """While open, whatever is drawn in forward passes comes from this generator; nothing is drawn here."""
+        yield
 
 
 @dataclass(frozen=True)
@@ -63,12 +71,38 @@ class Encoding(ABC):
     name: ClassVar[str]
     depends_on_length: ClassVar[bool] = False
     """Whether the family itself changes with the evaluated length (dynamic NTK, LongRoPE)."""
+    relative: ClassVar[bool] = False
+    """Whether every kernel is a function of the offset alone."""
+    no_kernel: ClassVar[str] = ""
+    """Why no kernel is defined before training; empty where one is."""
+    drawn: ClassVar[bool] = False
+    """Whether something is drawn at random at every length: alpha is then the mean over `test_draws` draws."""
+    test_draws: int = 1
     reach_horizon: ClassVar[int] = 4096
     """How far `reach` is searched by default."""
+    longest: int = 1 << 18
+    """Longest length it is evaluated to: a day's pass over every pair, unless a subclass knows better."""
 
     @abstractmethod
     def family(self, train_length: int, length: int) -> KernelFamily:
-        """The kernels one positional head can realize when trained at train_length and evaluated at length."""
+        """The kernels one positional head can realize when trained at train_length and evaluated at length.
+
+        Raises InputError where no kernel is defined before training.
+        """
+
+    def drawn_family(self, train_length: int, length: int, draw: int) -> KernelFamily:
+        """The family under one test draw, 0 to test_draws - 1: the family itself where nothing is drawn."""
+        return self.family(train_length, length)
+
+    @property
+    def weight_meaning(self) -> str:
+        """What the weights stand for: they can be evaluated under another encoding that means the same by them."""
+        return self.name
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a model side."""
+        return type(self).module is not Encoding.module
 
     def module(self, shape: ModelShape) -> PositionModule:
         """The encoding's part of a transformer; InputError where only the theory is defined."""
@@ -81,9 +115,11 @@ class Encoding(ABC):
 
 
 class RelativeEncoding(Encoding):
-    """An encoding whose kernels depend on the offset alone."""
+    """An encoding whose kernels depend on the offset alone, linear in their weights."""
 
+    relative = True
     reach_horizon = 1_000_000
+    longest = 10_000_000  # vectors of one entry a position
 
     @abstractmethod
     def basis(self, offset: Int[Tensor, " offset"]) -> Float[Tensor, "offset weight"]:

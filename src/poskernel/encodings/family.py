@@ -1,8 +1,8 @@
-"""Kernel families: the linear spaces of positional kernels that encodings let one head realize.
+"""Kernel families: the positional kernels that an encoding lets one head realize, indexed by weights.
 
-A family is a linear map from weights to logits, on any grid. `grid_logits` and its adjoint `grid_gradient` are all
-that a
-gradient-based selection rule needs; `design` writes the same map as a matrix, for linear and quadratic programmes.
+Most families are linear maps from weights to logits. `grid_logits` and `pull_back` (gradients by the logits to
+gradients by the weights) are all that a gradient-based selection rule needs of any family; the `design` of a linear one
+writes its map as a matrix, for linear and quadratic programmes.
 """
 
 from abc import ABC, abstractmethod
@@ -43,22 +43,30 @@ class KernelFamily(ABC):
 
     shape: tuple[int, ...]
     """Shape of one kernel's weights."""
+    draws: int = 1
+    """Random draws of the positions that every grid is evaluated on: then logits have one more axis."""
 
     @abstractmethod
     def kernel(self, weights: Float[Tensor, "..."]) -> PositionalKernel:
-        """The kernel with these weights, of shape `shape`."""
+        """The kernel with these weights, of shape `shape`; InputError where several draws give several kernels."""
+
+    def kernels(self, weights: Float[Tensor, "..."]) -> list[PositionalKernel]:
+        """The kernel of each draw."""
+        return [self.kernel(weights)]
 
     @abstractmethod
-    def grid_logits(self, weights: Float[Tensor, "kernel ..."], length: int) -> Float[Tensor, "kernel query key"]:
+    def grid_logits(self, weights: Float[Tensor, "kernel ..."], length: int) -> Float[Tensor, "kernel *draw query key"]:
         """Logits of many kernels on the grid of a length, in nats, unmasked."""
 
     @abstractmethod
-    def grid_gradient(self, gradient: Float[Tensor, "kernel query key"]) -> Float[Tensor, "kernel ..."]:
-        """Adjoint of `grid_logits`: gradient by the logits to gradient by the weights; future keys must hold 0."""
+    def pull_back(
+        self, weights: Float[Tensor, "kernel ..."], gradient: Float[Tensor, "kernel *draw query key"]
+    ) -> Float[Tensor, "kernel ..."]:
+        """Gradient by the grid's logits to gradient by the weights, at these weights; future keys must hold 0."""
 
-    @abstractmethod
-    def design(self, query: Int[Tensor, " pair"], key: Int[Tensor, " pair"]) -> Float[Tensor, "pair weight"]:
-        """The rows of the linear map from flattened weights to the logits of these pairs."""
+    def start(self) -> Float[Tensor, "..."]:
+        """Weights a gradient-based rule starts from, of shape `shape`."""
+        return torch.zeros(self.shape, dtype=DTYPE)
 
     def upper_bounds(self) -> Float[Tensor, " weight"]:
         """Largest admissible value of each flattened weight: inf where the encoding leaves it free."""
@@ -70,8 +78,26 @@ class KernelFamily(ABC):
         return int(torch.tensor(self.shape).prod())
 
 
+class LinearFamily(KernelFamily):
+    """A family whose logits are linear in the weights: programmes and closed forms apply."""
+
+    @abstractmethod
+    def grid_gradient(self, gradient: Float[Tensor, "kernel query key"]) -> Float[Tensor, "kernel ..."]:
+        """Adjoint of `grid_logits`: gradient by the logits to gradient by the weights; future keys must hold 0."""
+
+    @abstractmethod
+    def design(self, query: Int[Tensor, " pair"], key: Int[Tensor, " pair"]) -> Float[Tensor, "pair weight"]:
+        """The rows of the linear map from flattened weights to the logits of these pairs."""
+
+    def pull_back(
+        self, weights: Float[Tensor, "kernel ..."], gradient: Float[Tensor, "kernel query key"]
+    ) -> Float[Tensor, "kernel ..."]:
+        """The adjoint, the same at all weights."""
+        return self.grid_gradient(gradient)
+
+
 @dataclass(frozen=True, eq=False)
-class RelativeFamily(KernelFamily):
+class RelativeFamily(LinearFamily):
     """Kernels of the offset: kappa(d) = sum_k w_k basis_k(d)."""
 
     basis: Callable[[Int[Tensor, " offset"]], Tensor]
@@ -132,7 +158,7 @@ class RelativeFamily(KernelFamily):
 
 
 @dataclass(frozen=True, eq=False)
-class BilinearFamily(KernelFamily):
+class BilinearFamily(LinearFamily):
     """Kernels of absolute positions: phi(i) W phi(j)' with a free square W."""
 
     features: Callable[[Int[Tensor, " position"]], Tensor]

@@ -75,7 +75,7 @@ class Architecture:
 
 @dataclass(frozen=True, eq=False)
 class AttentionInputs:
-    """What one layer's attention works on: logits = scale x query . key + bias, in nats, before the mask."""
+    """What one layer's attention works on: logits = scale x query . (key + key vector) + bias, in nats, unmasked."""
 
     layer: int
     query: Float[Tensor, "batch head query width"]
@@ -87,6 +87,8 @@ class AttentionInputs:
     scale: float
     bias: Float[Tensor, "head query key"] | None
     position: Int[Tensor, " position"]
+    key_vectors: Float[Tensor, "query key width"] | None = None
+    """Added to each key as one query sees it, in every head."""
 
 
 AttentionHook = Callable[[AttentionInputs], AttentionInputs | None]
@@ -184,8 +186,10 @@ class Transformer(nn.Module):
                 if chosen is not None:
                     stream, query = stream.index_select(1, chosen), query.index_select(1, chosen)
             seen = mask if mask is None or chosen is None else mask.index_select(-2, chosen)
+            vectors = placement.key_vectors
+            vectors = vectors if vectors is None or chosen is None else vectors.index_select(0, chosen)
             query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-            stream = block.finish(stream, attend(query, key, value, block.head_width**-0.5, seen))
+            stream = block.finish(stream, attend(query, key, value, block.head_width**-0.5, seen, vectors))
         assert stream is not None
         return stream
 
@@ -245,10 +249,12 @@ class Transformer(nn.Module):
                 scale=block.head_width**-0.5,
                 bias=placement.bias,
                 position=position,
+                key_vectors=placement.key_vectors,
             )
             used = hook(given) or given
             mask = self.additive_mask(position, used.bias)
-            stream = block.finish(stream, attend(used.query, used.key, used.value, used.scale, mask))
+            attended = attend(used.query, used.key, used.value, used.scale, mask, used.key_vectors)
+            stream = block.finish(stream, attended)
         return stream
 
     def additive_mask(
@@ -308,9 +314,12 @@ def attend(
     value: Float[Tensor, "batch head key width"],
     scale: float,
     mask: Float[Tensor, "#head query key"] | None,
+    key_vectors: Float[Tensor, "query key width"] | None = None,
 ) -> Float[Tensor, "batch head query width"]:
-    """softmax(scale x query . key + mask) value."""
+    """softmax(scale x query . (key + key vector) + mask) value."""
     logits = scale * (query @ key.transpose(-1, -2))
+    if key_vectors is not None:
+        logits = logits + scale * torch.einsum("bhqw,qkw->bhqk", query, key_vectors)
     keys = logits.shape[-1]
     weights = widened(logits if mask is None else logits + mask).softmax(-1)
     return weights[..., :keys] @ value

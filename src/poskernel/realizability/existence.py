@@ -8,14 +8,14 @@ programme whose answer is verified by substitution both ways.
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 import numpy as np
 from jaxtyping import Float
 
-from poskernel.encodings import Encoding, RelativeFamily
+from poskernel.encodings import Encoding, KernelFamily, LinearFamily, RelativeFamily
 from poskernel.errors import InputError, RunError
 from poskernel.realizability.alignment import targets_conflict
 from poskernel.realizability.margin_programme import POSITIVE, best_margin, distinct_rows, margin_constraints
@@ -61,36 +61,58 @@ def existence(
 ) -> Existence:
     """Does any kernel of the encoding solve every query row at train_length, and at length too where one is given.
 
-    All rows count, not the new ones alone. With a `test_encoding` the same weights stand under it at `length`.
-    `seconds` bounds the linear programme; beyond it the answer is undecided. Answers are cached by the content of the
-    programme under POSKERNEL_CACHE.
+    All rows count, not the new ones alone. With a `test_encoding`, or where the family changes with the length, the
+    same weights stand for other logits at `length`. `seconds` bounds the linear programme; beyond it the answer is
+    undecided. Not applicable where the kernels are not linear in their weights, or none is defined. Answers are cached
+    by the content of the programme under POSKERNEL_CACHE.
     """
     if length is not None and length <= train_length:
         raise InputError(f"length {length} is not beyond the training length {train_length}: give a longer one.")
-    if length is not None and task.depends_on_length and targets_conflict(task, train_length, length):
+    tested = encoding if test_encoding is None else test_encoding
+    if without := next((each.no_kernel for each in (encoding, tested) if each.no_kernel), ""):
+        return not_applicable(without)
+    # Rows below the training length have one kernel at both lengths, unless the family is another at each.
+    same_rows = tested == encoding and not encoding.depends_on_length
+    if length is not None and same_rows and task.depends_on_length and targets_conflict(task, train_length, length):
         return Existence(
             Exists.CONFLICT,
             None,
             None,
             f"rows below {train_length} have other targets at length {length}: no kernel has both",
         )
-    lengths = [train_length] if length is None else [train_length, length]
-    tested = encoding if test_encoding is None else test_encoding
-    families = [(encoding if each == train_length else tested).family(train_length, each) for each in lengths]
-    targets = [task.targets(each) for each in lengths]
-    for family, wanted in zip(families, targets, strict=True):
+    if length is not None and tested.drawn:
+        return not_applicable(f"what '{tested.name}' is at length {length} is drawn at random")
+    families = [encoding.family(train_length, train_length)]
+    families += [] if length is None else [tested.family(train_length, length)]
+    targets = [task.targets(train_length)] + ([] if length is None else [task.targets(length)])
+    return linear_existence(families, targets, seconds, cache)
+
+
+def linear_existence(
+    families: Sequence[KernelFamily], targets: Sequence[Targets], seconds: float, cache: bool
+) -> Existence:
+    """Do any weights solve each family's targets: by certificates, else by the linear programme."""
+    linear = [family for family in families if isinstance(family, LinearFamily)]
+    if len(linear) < len(families):
+        return not_applicable("the logits are not linear in the weights on one grid")
+    for family, wanted in zip(linear, targets, strict=True):
         if isinstance(family, RelativeFamily) and (cycle := order_cycle(wanted)):
             chain = " > ".join(str(offset) for offset in [*cycle, cycle[0]])
             return Existence(Exists.NO, None, 0.0, f"the targets order offsets in a cycle: {chain}")
-    rows = distinct_rows(np.vstack([margin_constraints(*pair) for pair in zip(families, targets, strict=True)]))
+    rows = distinct_rows(np.vstack([margin_constraints(*pair) for pair in zip(linear, targets, strict=True)]))
     if not rows.any(axis=1).all():
         return Existence(Exists.NO, None, 0.0, "the target and another key have equal features, so they always tie")
-    upper = families[0].upper_bounds().numpy()
-    return (
-        cached(rows, upper, lambda: programme_answer(rows, upper, seconds))
-        if cache
-        else programme_answer(rows, upper, seconds)
-    )
+    upper = linear[0].upper_bounds().numpy()
+
+    def answer() -> Existence:
+        return programme_answer(rows, upper, seconds)
+
+    return cached(rows, upper, answer) if cache else answer()
+
+
+def not_applicable(reason: str) -> Existence:
+    """No answer, and why."""
+    return Existence(Exists.NOT_APPLICABLE, None, None, reason)
 
 
 def programme_answer(

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from poskernel.encodings import KernelFamily, RelativeFamily
+from poskernel.encodings import LinearFamily, RelativeFamily
 from poskernel.tasks import Targets
 
 POSITIVE = 1e-6
@@ -37,7 +37,7 @@ class BestMargin:
         return self.margin > POSITIVE
 
 
-def margin_constraints(family: KernelFamily, targets: Targets) -> Float[np.ndarray, "constraint weight"]:
+def margin_constraints(family: LinearFamily, targets: Targets) -> Float[np.ndarray, "constraint weight"]:
     """For every query row and wrong causal key: the row w must make positive (target's logit less the wrong key's)."""
     query = targets.query.repeat_interleave(targets.query + 1)
     start = (targets.query + 1).cumsum(0) - (targets.query + 1)

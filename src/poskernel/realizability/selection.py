@@ -1,10 +1,8 @@
 """Selection rules: which kernel of a family a fit at the training length picks. All in float64.
 
 A rule is a frozen dataclass with a `select` method; SELECTION_RULES holds one instance a name, and a specification
-such as
-`adam:steps=1500` overrides its fields. Source: section 4 of the realizability paper; defaults that the paper omits
-were found
-by reproducing its values.
+such as `adam:steps=1500` overrides its fields. Source: section 4 of the realizability paper; defaults that the paper
+omits were found by reproducing its values.
 """
 
 import math
@@ -18,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from poskernel.encodings import BilinearFamily, KernelFamily
+from poskernel.encodings import BilinearFamily, KernelFamily, LinearFamily
 from poskernel.errors import InputError, MissingExtraError
 from poskernel.realizability.margin_programme import best_margin, distinct_rows, margin_constraints
 from poskernel.specification import describe, parse_specification
@@ -51,7 +49,8 @@ class SelectionRule(ABC):
 class Adam(SelectionRule):
     """The paper's rule: early-stopped Adam on the mean row cross-entropy, from zero, in the family's own basis.
 
-    L2 weight decay is added to the gradient (Adam, not AdamW); weights bounded by the encoding are clamped after
+    Families that are not linear start where they say; where positions are drawn, the loss is the mean over draws. L2
+    weight decay is added to the gradient (Adam, not AdamW); weights bounded by the encoding are clamped after
     each step.
     """
 
@@ -72,15 +71,17 @@ class Adam(SelectionRule):
         """All tasks in one batch, with the gradient written out: softmax minus one-hot, pulled back to the weights."""
         wanted, row_weight = target_patterns(targets, train_length)
         future = torch.ones(train_length, train_length, dtype=torch.bool).triu(1)
+        if family.draws > 1:
+            wanted, row_weight = wanted[:, None], row_weight[:, None] / family.draws
         upper = family.upper_bounds().reshape(family.shape)
         bounded = bool(upper.isfinite().any())
-        weights = torch.zeros(len(targets), *family.shape, dtype=torch.float64)
+        weights = family.start().repeat(len(targets), *(1 for _ in family.shape))
         mean, square = torch.zeros_like(weights), torch.zeros_like(weights)
         first, second, epsilon = 0.9, 0.999, 1e-8
         for step in range(1, self.steps + 1):
             logits = family.grid_logits(weights, train_length).masked_fill_(future, float("-inf"))
             error = logits.softmax(-1).sub_(wanted).mul_(row_weight)
-            gradient = family.grid_gradient(error).add_(weights, alpha=self.weight_decay)
+            gradient = family.pull_back(weights, error).add_(weights, alpha=self.weight_decay)
             mean.lerp_(gradient, 1 - first)
             square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
             # Both bias corrections, moved out of the arrays: epsilon scales with the second one's root.
@@ -113,9 +114,11 @@ class Optimum(SelectionRule):
     @one_thread()
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
+        if not isinstance(family, LinearFamily):
+            return not_linear(self, targets)
         return [self._select_one(family, each, train_length) for each in targets]
 
-    def _select_one(self, family: KernelFamily, targets: Targets, train_length: int) -> Selection:
+    def _select_one(self, family: LinearFamily, targets: Targets, train_length: int) -> Selection:
         span = TrainingSpan(family, train_length)
         rows, seen = span.query_rows(targets)
         upper = span.upper
@@ -178,9 +181,11 @@ class MaxMargin(SelectionRule):
     @one_thread()
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
+        if not isinstance(family, LinearFamily):
+            return not_linear(self, targets)
         return [self._select_one(family, each, train_length) for each in targets]
 
-    def _select_one(self, family: KernelFamily, targets: Targets, train_length: int) -> Selection:
+    def _select_one(self, family: LinearFamily, targets: Targets, train_length: int) -> Selection:
         feasible = best_margin(margin_constraints(family, targets), family.upper_bounds().numpy())
         if not feasible.positive:
             return Selection(None, f"no kernel of the family has a positive margin at length {train_length}")
@@ -195,9 +200,8 @@ class MaxMargin(SelectionRule):
 class MinNorm(SelectionRule):
     """Least-norm weights whose logits fit the 0/1 target pattern of the query rows in the least-squares sense.
 
-    W = pinv(Phi) R pinv(Phi)' for bilinear families, least squares on the offset basis for relative ones. `cutoff`
-    is the
-    singular value, relative to the largest, below which a direction counts as null; 0 stands for the usual
+    W = pinv(Phi) R pinv(Phi)' for bilinear families, least squares on the offset basis for relative ones. `cutoff` is
+    the singular value, relative to the largest, below which a direction counts as null; 0 stands for the usual
     max(rows, columns) x 2.2e-16. The result depends on it: features at length 20 have numerical rank 15 of 20.
     """
 
@@ -213,9 +217,11 @@ class MinNorm(SelectionRule):
     @one_thread()
     def select(self, family: KernelFamily, targets: Sequence[Targets], train_length: int) -> list[Selection]:
         """Each task on its own."""
+        if not isinstance(family, LinearFamily):
+            return not_linear(self, targets)
         return [self._select_one(family, each, train_length) for each in targets]
 
-    def _select_one(self, family: KernelFamily, targets: Targets, train_length: int) -> Selection:
+    def _select_one(self, family: LinearFamily, targets: Targets, train_length: int) -> Selection:
         if isinstance(family, BilinearFamily):
             pattern = torch.zeros(train_length, train_length, dtype=torch.float64)
             pattern[targets.query, targets.key] = 1.0
@@ -229,7 +235,7 @@ class MinNorm(SelectionRule):
         weight = pairs.double().sqrt()
         design, upper = weight[:, None] * family.design(offset, torch.zeros_like(offset)), family.upper_bounds()
         weights, free = torch.zeros_like(upper), torch.ones_like(upper, dtype=torch.bool)
-        while True:
+        while free.any():
             inverse, note = self._pseudo_inverse(design[:, free])
             weights[free] = inverse @ (weight * mean)
             crossed = weights > upper
@@ -238,6 +244,7 @@ class MinNorm(SelectionRule):
             # Weights that would cross their bound of 0 are held there and the others fitted anew.
             free &= ~crossed
             weights[crossed] = 0.0
+        return Selection(weights, "every weight is held at its bound")
 
     def _pseudo_inverse(self, matrix: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "column row"], str]:
         left, singular, right = torch.linalg.svd(matrix, full_matrices=False)
@@ -247,6 +254,12 @@ class MinNorm(SelectionRule):
         return inverse, f"rank {int(kept.sum())} of {min(matrix.shape)} at a cut-off of {cutoff:.2g}"
 
 
+def not_linear(rule: SelectionRule, targets: Sequence[Targets]) -> list[Selection]:
+    """No weights, for a rule that solves programmes, and why."""
+    note = f"rule {rule.name} needs logits that are linear in the weights on one grid, use adam"
+    return [Selection(None, note) for _ in targets]
+
+
 class TrainingSpan:
     """Coordinates on the part of a family that the training grid can see; norms are kept.
 
@@ -254,7 +267,7 @@ class TrainingSpan:
     logit.
     """
 
-    def __init__(self, family: KernelFamily, train_length: int) -> None:
+    def __init__(self, family: LinearFamily, train_length: int) -> None:
         self.family = family
         self.train_length = train_length
         if isinstance(family, BilinearFamily):
