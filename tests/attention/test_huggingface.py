@@ -8,10 +8,10 @@ transformers = pytest.importorskip("transformers")
 
 from transformers import masking_utils, modeling_utils  # noqa: E402
 
-from poskernel.attention import huggingface  # noqa: E402
 from poskernel.attention.atlas import analyze  # noqa: E402
-from poskernel.attention.capture import self_test  # noqa: E402
-from poskernel.attention.huggingface import IMPLEMENTATION, HuggingFaceSource  # noqa: E402
+from poskernel.attention.huggingface import HuggingFaceSource  # noqa: E402
+from poskernel.attention.interface import IMPLEMENTATION  # noqa: E402
+from poskernel.attention.self_test import self_test  # noqa: E402
 from poskernel.errors import InputError, RunError  # noqa: E402
 
 SMALL = {
@@ -188,20 +188,27 @@ def test_encoders_are_refused_rather_than_measured_on_half_their_pairs():
         analyze(tiny("bert"), tokens(), sequences=4, length=48)
 
 
-@pytest.mark.parametrize(
-    ("model", "config", "fields"),
-    [
-        ("BloomModel", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101}),
-        ("FalconModel", "FalconConfig",
-         {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 101}),
-        ("GPTNeoModel", "GPTNeoConfig", {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 101,
-                                         "attention_types": [[["global"], 2]], "max_position_embeddings": 64}),
-        ("MptModel", "MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 101}),
-    ],
-)  # fmt: skip
-def test_families_outside_the_interface_are_refused_with_the_reason(model, config, fields):
-    module = getattr(transformers, model)(getattr(transformers, config)(**fields))
-    with pytest.raises(InputError, match=r"layer 0 \(\w*Attention\) never calls transformers' AttentionInterface and"):
+GROUPED_TWO = {**GROUPED, "num_hidden_layers": 2}
+REFUSED = {
+    "deberta": ("DebertaV2Model", "DebertaV2Config", SMALL,
+                r"layer 0 \(DisentangledSelfAttention\) adds products of content with learned relative positions"),
+    "xlnet": ("XLNetModel", "XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48,
+                                            "vocab_size": 101},
+              r"layer 0 \(XLNetRelativeAttention\) adds products of content with relative positions"),
+    "ctrl": ("CTRLModel", "CTRLConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 48, "vocab_size": 101},
+             r"layer 0 \(\w+\) .*tried transformers' AttentionInterface and AttentionMaskInterface"),
+    "diffllama": ("DiffLlamaModel", "DiffLlamaConfig", GROUPED_TWO,
+                  r"layer 0 \(DiffLlamaAttention\) called attention more than once in one forward pass; tried"),
+    "lfm2": ("Lfm2Model", "Lfm2Config", {**GROUPED_TWO, "layer_types": ["conv", "full_attention"]},
+             r"called attention 1 times for 2 layers \(tried .*\); models that mix attention with other layers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_what_cannot_be_captured_is_refused_with_layer_class_and_reason(family):
+    model, config, fields, message = REFUSED[family]
+    module = getattr(transformers, model)(getattr(transformers, config)(**{**SPECIAL, **fields}))
+    with pytest.raises(InputError, match=message):
         self_test(HuggingFaceSource(module))
 
 
@@ -218,13 +225,3 @@ def test_broken_weights_name_the_layer():
 def test_other_modules_are_refused():
     with pytest.raises(InputError, match="a Linear is no Hugging Face model"):
         HuggingFaceSource(torch.nn.Linear(2, 2))
-
-
-def test_reading_masks():
-    offset = torch.arange(6)[:, None] - torch.arange(6)
-    assert huggingface.read_mask((offset >= 0)[None, None]) == (True, None, True)
-    assert huggingface.read_mask(((offset >= 0) & (offset < 3))[None, None]) == (True, 3, True)
-    assert huggingface.read_mask((offset.abs() < 3)[None, None]) == (False, 3, True)
-    assert huggingface.read_mask(torch.ones(1, 1, 6, 6, dtype=torch.bool)) == (False, None, True)
-    padded = ((offset >= 0) & (torch.arange(6) > 0))[None, None]
-    assert not huggingface.read_mask(padded)[2]

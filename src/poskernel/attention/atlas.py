@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poskernel.attention.capture import AttentionSource, self_test
+from poskernel.attention.capture import AttentionSource
 from poskernel.attention.estimate import HeadEstimate, KernelEstimator
 from poskernel.attention.kinds import Profile, head_kind
 from poskernel.attention.pairs import MINIMUM_SEQUENCES
+from poskernel.attention.self_test import self_test
 from poskernel.attention.windows import SHORTEST, windows
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel

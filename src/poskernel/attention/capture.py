@@ -1,4 +1,4 @@
-"""Queries and keys of any model, one layer and one batch at a time, and the self-test every source must pass.
+"""Queries and keys of any model, one layer and one batch at a time.
 
 A source (a Hugging Face model, our own transformer) runs its forward pass and hands each layer's `LayerCapture` to a
 consumer while that layer is being computed; nothing is kept after the consumer returns, so memory does not grow with
@@ -9,17 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from poskernel.attention.rotary_calls import RotaryCall, Rotation, rotated_side
 from poskernel.errors import InputError, RunError
-
-PROBE_LENGTH = 40
-PROBE_SEQUENCES = 2
-PATTERN_TOLERANCE = 1e-4
-"""Largest difference allowed between a rebuilt attention weight and the model's own (float32 probes reach 1e-6)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +26,10 @@ class LayerCapture:
     Queries and keys are those after rotary and any normalisation; key heads are not repeated under grouped queries.
     `scale` is the factor the layer itself applies. `mask` is None where causality (or its absence) and `window` say
     it all; otherwise True marks the pairs that attend. `sinks` are logits that join the softmax but have no key.
+
+    `rotation` replays the layer's rotary calls, and the unrotated vectors are those that it turns into query and key:
+    all three, or none. None where the layer rotates nothing (other encodings, layers without positions), and where it
+    does but something other than a rescaling follows (HunYuan's weighted normalisation): `unreadable` then says so.
     """
 
     layer: int
@@ -42,6 +43,61 @@ class LayerCapture:
     bias: Float[Tensor, "biasbatch biashead position position"] | None = None
     softcap: float | None = None
     sinks: Float[Tensor, " head"] | None = None
+    unrotated_query: Float[Tensor, "batch head position width"] | None = None
+    unrotated_key: Float[Tensor, "batch keyhead position width"] | None = None
+    rotation: Rotation | None = None
+    unreadable: str | None = None
+
+    @classmethod
+    def assembled(
+        cls,
+        layer: int,
+        query: Float[Tensor, "batch head position width"],
+        key: Float[Tensor, "batch keyhead position width"],
+        scale: float,
+        causal: bool,
+        mask: Bool[Tensor, "maskbatch maskhead position position"] | None = None,
+        bias: Float[Tensor, "biasbatch biashead position position"] | None = None,
+        softcap: float | None = None,
+        sinks: Float[Tensor, " head"] | None = None,
+        calls: Sequence[RotaryCall] = (),
+        unreadable: str | None = None,
+    ) -> "LayerCapture":
+        """From a layer's own tensors: on the CPU, halves as float32, the mask as direction and window if they say all.
+
+        `causal` is what holds without a mask. `calls` are the rotary calls since the layer before.
+        """
+        kept, window = None, None
+        if mask is not None:
+            causal, window, stationary = read_mask(mask)
+            kept = None if stationary else mask.cpu()
+        rotation: Rotation | None = None
+        unrotated: list[Tensor | None] = [None, None]
+        if calls:
+            sides = rotated_side(calls, query), rotated_side(calls, key)
+            if sides[0] is None or sides[1] is None:
+                what = "queries" if sides[0] is None else "keys"
+                unreadable = f"its {what} are no rescaled output of the rotary function that it called"
+            else:
+                rotation = Rotation(sides[0], sides[1])
+                unrotated = [on_cpu(sides[0].unrotated(query)), on_cpu(sides[1].unrotated(key))]
+        return cls(
+            layer=layer,
+            query=on_cpu(query),
+            key=on_cpu(key),
+            scale=scale,
+            positions=torch.arange(query.shape[2]),
+            causal=causal,
+            window=window,
+            mask=kept,
+            bias=None if bias is None else on_cpu(bias),
+            softcap=softcap,
+            sinks=None if sinks is None else on_cpu(sinks),
+            unrotated_query=unrotated[0],
+            unrotated_key=unrotated[1],
+            rotation=rotation,
+            unreadable=unreadable,
+        )
 
     @property
     def heads(self) -> int:
@@ -96,6 +152,7 @@ class LayerCapture:
 
 
 Consumer = Callable[[LayerCapture], None]
+Side = Literal["left", "right"]
 
 
 class AttentionSource(ABC):
@@ -127,6 +184,24 @@ class AttentionSource(ABC):
     def own_patterns(self, tokens: Int[Tensor, "batch position"]) -> Sequence[Float[Tensor, "batch head query key"]]:
         """The attention weights that the model itself reports, a layer each: what a capture must reproduce."""
 
+    def probe_tokens(self, sequences: int, length: int, generator: torch.Generator) -> Int[Tensor, "sequence position"]:
+        """Random tokens for a probe; a source with tokens that mean something to its code leaves those out."""
+        return torch.randint(0, self.vocabulary, (sequences, length), generator=generator)
+
+    def padded(
+        self, tokens: Int[Tensor, "batch position"], padding: int, side: Side, consume: Consumer
+    ) -> Float[Tensor, "batch padded width"] | None:
+        """As `forward`, with `padding` masked tokens on one side of every sequence and positions counted without them.
+
+        None where the model takes no attention mask, so that nothing can be padded.
+        """
+        return None
+
+    @property
+    def counts_positions(self) -> bool:
+        """Whether positions can be given to the model, or it counts them itself without the padding."""
+        return True
+
     @abstractmethod
     def layer_class(self, layer: int) -> str:
         """Name of the class that computes a layer's attention, for messages."""
@@ -138,95 +213,6 @@ class AttentionSource(ABC):
     def capturing(self) -> AbstractContextManager[None]:
         """Whatever must hold while several captures follow each other; the model is as before afterwards."""
         return nullcontext()
-
-
-@dataclass(frozen=True)
-class SelfTest:
-    """What the probe of a load found: the worst differences, and whether queries see only the past."""
-
-    causal: bool
-    pattern_error: float
-    output_error: float
-
-
-def self_test(source: AttentionSource, seed: int = 0) -> SelfTest:
-    """Capture a short random probe and compare it with the model's own attention; refuse a model that differs.
-
-    Checked: every layer is captured once; the rebuilt attention weights and the output equal the model's own; the
-    layers agree on whether the future is hidden, and where it is, a changed last token changes nothing before it.
-    Raises InputError naming the layer, its class and what was tried.
-    """
-    length = min(PROBE_LENGTH, source.position_limit or PROBE_LENGTH)
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(0, source.vocabulary, (PROBE_SEQUENCES, length), generator=generator)
-    own = source.own_patterns(tokens)
-    rebuilt: dict[int, tuple[LayerCapture, float]] = {}
-
-    def compare(capture: LayerCapture) -> None:
-        if capture.layer in rebuilt:
-            raise refusal(source, capture.layer, "called attention twice in one forward pass")
-        pattern = own[capture.layer] if capture.layer < len(own) else None
-        if pattern is None:
-            raise refusal(source, capture.layer, "reports no attention weights of its own to compare with")
-        rebuilt[capture.layer] = capture, pattern_error(source, capture, pattern)
-
-    with source.capturing():
-        output = source.forward(tokens, compare)
-    for layer in range(source.layers):
-        if layer not in rebuilt:
-            raise refusal(source, layer, "was never called through it")
-    causal = same_direction(source, [capture for capture, _ in rebuilt.values()])
-    plain = source.forward(tokens, None)
-    scale = float(plain.abs().max().clamp(min=1))
-    output_error = float((output - plain).abs().max()) / scale
-    if not output_error <= PATTERN_TOLERANCE:
-        raise InputError(
-            f"'{source.name}' cannot be analysed: capturing changes its output by {output_error:.1e} relative "
-            f"(tried {source.tried()}), so its numbers would describe another model."
-        )
-    if causal:
-        check_causal(source, tokens, plain, scale)
-    return SelfTest(causal, max(error for _, error in rebuilt.values()), output_error)
-
-
-def pattern_error(source: AttentionSource, capture: LayerCapture, own: Float[Tensor, "batch head query key"]) -> float:
-    """Largest difference between rebuilt and own attention weights of a layer; InputError above the tolerance."""
-    if own.shape[1] != capture.heads:
-        raise refusal(
-            source, capture.layer, f"reports {own.shape[1]} heads of attention, not the {capture.heads} captured"
-        )
-    worst = max(float((capture.pattern(head) - own[:, head]).abs().max()) for head in range(capture.heads))
-    if not worst <= PATTERN_TOLERANCE:
-        raise refusal(source, capture.layer, f"has attention weights that differ by {worst:.1e} from those rebuilt")
-    return worst
-
-
-def same_direction(source: AttentionSource, captures: Sequence[LayerCapture]) -> bool:
-    """Whether every layer hides the future; InputError if some do and some do not."""
-    causal = {capture.causal for capture in captures}
-    if len(causal) > 1:
-        odd = next(capture.layer for capture in captures if capture.causal != captures[0].causal)
-        raise refusal(source, odd, "differs from layer 0 in whether a query sees later keys")
-    return causal.pop()
-
-
-def check_causal(
-    source: AttentionSource,
-    tokens: Int[Tensor, "batch position"],
-    plain: Float[Tensor, "batch position width"],
-    scale: float,
-) -> None:
-    """InputError unless a changed last token leaves every earlier output alone."""
-    changed = tokens.clone()
-    changed[:, -1] = (changed[:, -1] + 1) % source.vocabulary
-    with source.capturing():
-        after = source.forward(changed, lambda capture: None)
-    leak = float((after - plain)[:, :-1].abs().max()) / scale
-    if not leak <= PATTERN_TOLERANCE:
-        raise InputError(
-            f"'{source.name}' cannot be analysed: its attention hides later keys, yet a changed last token changes "
-            f"earlier outputs by {leak:.1e} relative (tried {source.tried()})."
-        )
 
 
 def refusal(source: AttentionSource, layer: int, reason: str) -> InputError:
@@ -246,3 +232,20 @@ def check_finite(source: AttentionSource, capture: LayerCapture) -> None:
                 f"'{source.name}' gave {what} that are not finite numbers in layer {capture.layer} "
                 f"({source.layer_class(capture.layer)}): its weights or its precision are broken."
             )
+
+
+def on_cpu(values: Tensor) -> Tensor:
+    """On the CPU, where estimates are made in float64 (not every accelerator has it); halves as float32."""
+    return values.cpu().float() if torch.finfo(values.dtype).bits < 32 else values.cpu()
+
+
+def read_mask(mask: Bool[Tensor, "batch head query key"]) -> tuple[bool, int | None, bool]:
+    """(causal, window, whether those two say everything) of an attention mask, True where a query attends a key."""
+    length = mask.shape[-1]
+    position = torch.arange(length, device=mask.device)
+    offset = position[:, None] - position
+    causal = not bool((mask & (offset < 0)).any())
+    reach = int((mask[0, 0] * (offset + 1)).max())
+    window = reach if reach < length else None
+    expected = (offset < (window or length)) & (offset >= 0 if causal else offset > -(window or length))
+    return causal, window, bool((mask == expected).all())

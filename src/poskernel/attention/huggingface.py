@@ -1,24 +1,30 @@
-"""Hugging Face models as attention sources: the only module that imports transformers.
+"""Hugging Face models as attention sources: with loading, the only module that imports transformers.
 
 Capture needs no code per family: an attention function and a mask function registered under our own name see every
-layer's queries and keys. Both are needed: without the mask function a causal model silently loses its causality.
+layer's queries and keys. Both are needed: without the mask function a causal model silently loses its causality. The
+rotary functions of the model's code are recorded beside them. Families outside the interface go through `fallbacks`.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poskernel.attention.capture import AttentionSource, Consumer, LayerCapture, check_finite
+from poskernel.attention.capture import AttentionSource, Consumer, LayerCapture, Side, check_finite, on_cpu, refusal
+from poskernel.attention.fallbacks import AttentionCall, fallback_of, hooked, refused_because, sdpa_patterns
+from poskernel.attention.interface import IMPLEMENTATION, implementation, registered
+from poskernel.attention.rotary_calls import RotaryCall, recorded_rotary
 from poskernel.errors import InputError, MissingExtraError
 
-IMPLEMENTATION = "poskernel_capture"
 BEYOND_SDPA = ("softcap", "s_aux")
 """Arguments that torch's fused attention cannot honour: with them the family's eager function computes the output."""
+SEVERAL_CALLS = "called attention more than once in one forward pass"
+NO_FUNCTION = "it has a rotary embedding, yet calls no function named apply_rotary that could be replayed"
 
 
 def import_transformers() -> Any:
@@ -33,6 +39,8 @@ def import_transformers() -> Any:
 class HuggingFaceSource(AttentionSource):
     """A live Hugging Face module as a source: decoders without their output layer, encoders as they are.
 
+    Of an encoder-decoder (T5, BART) the encoder is measured: what it computes needs no target text.
+
     The module is put in eval mode and switched to our attention function only inside `capturing`.
     """
 
@@ -45,10 +53,12 @@ class HuggingFaceSource(AttentionSource):
                 "a .gguf file, package:NAME or a hub id."
             )
         self.name = name or type(module).__name__
-        text_config = config.get_text_config(decoder=True)
         # The output layer over the vocabulary would need more memory than all the rest, and changes no attention.
         base = getattr(module, "base_model", None)
-        self.module: Any = base if isinstance(base, nn.Module) else module
+        inner: Any = base if isinstance(base, nn.Module) else module
+        both = bool(getattr(config, "is_encoder_decoder", False)) and hasattr(inner, "get_encoder")
+        self.module: Any = (inner.get_encoder() if both else None) or inner
+        text_config = config.get_text_config(encoder=True) if both else config.get_text_config(decoder=True)
         self.layers = int(getattr(text_config, "num_hidden_layers", 0))
         self.heads = int(getattr(text_config, "num_attention_heads", None) or 0)
         if not self.layers or not self.heads:
@@ -57,10 +67,20 @@ class HuggingFaceSource(AttentionSource):
                 "give a Transformer."
             )
         self.vocabulary = int(text_config.vocab_size)
-        self.position_limit = position_limit(text_config)
+        self.position_limit = position_limit(text_config, self.module)
         self.dtype = next(module.parameters()).dtype
+        self.special = special_tokens(config.to_dict())
+        self.fallback = fallback_of(self.module)
+        reason = refused_because(self.module)
+        if reason is not None:
+            raise refusal(self, 0, f"{reason}: no capture of queries, keys and a bias is what it computes")
         self.consume: Consumer | None = None
+        self.active = False
         self.calls = 0
+        self.caller: nn.Module | None = None
+        self.rotary: list[RotaryCall] = []
+        self.rotates: bool | None = None
+        self.takes_positions: bool | None = None
 
     def to(self, device: str) -> None:
         """Move the module."""
@@ -70,35 +90,94 @@ class HuggingFaceSource(AttentionSource):
         self, tokens: Int[Tensor, "batch position"], consume: Consumer | None
     ) -> Float[Tensor, "batch position width"]:
         """Last hidden states of the model without its output layer, on the CPU."""
+        return self.consumed(consume, tokens)
+
+    def padded(
+        self, tokens: Int[Tensor, "batch position"], padding: int, side: Side, consume: Consumer
+    ) -> Float[Tensor, "batch padded width"] | None:
+        """With masked tokens on one side; positions are given explicitly where the model takes them as it counts."""
+        accepted = inspect.signature(self.module.forward).parameters
+        if "attention_mask" not in accepted:
+            return None
+        batch, length = tokens.shape
+        filling = torch.full((batch, padding), int(getattr(self.module.config, "pad_token_id", None) or 0))
+        mask = torch.cat([torch.zeros_like(filling), torch.ones_like(tokens)], 1)
+        parts, start = [filling, tokens], -padding
+        if side == "right":
+            parts, mask, start = [tokens, filling], mask.flip(1), 0
+        options = {"attention_mask": mask}
+        if self.counted_from_zero(tokens[:, :1].expand(-1, min(2, length))):
+            options["position_ids"] = torch.arange(start, start + length + padding).clamp(0, length - 1)[None]
+        return self.consumed(consume, torch.cat(parts, 1), **options)
+
+    def counted_from_zero(self, tokens: Int[Tensor, "batch position"]) -> bool:
+        """Whether positions given as 0, 1, ... are those that the model takes by itself (RoBERTa's start higher)."""
+        if self.takes_positions is None:
+            self.takes_positions = "position_ids" in inspect.signature(self.module.forward).parameters
+            if self.takes_positions:
+                given = self.run(tokens, position_ids=torch.arange(tokens.shape[1])[None]).last_hidden_state
+                self.takes_positions = torch.equal(given, self.run(tokens).last_hidden_state)
+        return self.takes_positions
+
+    @property
+    def counts_positions(self) -> bool:
+        """Whether the model takes positions, however it numbers them."""
+        return "position_ids" in inspect.signature(self.module.forward).parameters
+
+    def consumed(
+        self, consume: Consumer | None, tokens: Int[Tensor, "batch position"], **options: Tensor
+    ) -> Float[Tensor, "batch position width"]:
+        """Last hidden states of one forward pass whose captures go to `consume`, on the CPU, halves as float32."""
         if consume is None:
-            hidden: Tensor = self.run(tokens).last_hidden_state
-            return hidden.cpu()
+            hidden: Tensor = self.run(tokens, **options).last_hidden_state
+            return on_cpu(hidden)
         with self.capturing():
-            self.consume, self.calls = consume, 0
+            self.consume, self.calls, self.caller = consume, 0, None
+            self.rotary.clear()
             try:
-                hidden = self.run(tokens).last_hidden_state
-                return hidden.cpu()
+                hidden = self.run(tokens, **options).last_hidden_state
+                return on_cpu(hidden)
             finally:
                 self.consume = None
+                self.rotary.clear()
 
     def run(self, tokens: Int[Tensor, "batch position"], **options: Any) -> Any:
         """One forward pass without gradients, dropout or key cache."""
         training = self.module.training
         self.module.eval()
-        accepts = self.module.forward.__code__.co_varnames
-        if "use_cache" in accepts or "kwargs" in accepts:
+        device = next(self.module.parameters()).device
+        accepts = inspect.signature(self.module.forward).parameters
+        if "use_cache" in accepts or any(part.kind is part.VAR_KEYWORD for part in accepts.values()):
             options["use_cache"] = False
+        placed = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in options.items()}
+        path = self.fallback.implementation if self.fallback is not None else None
         try:
-            with torch.inference_mode():
-                return self.module(input_ids=tokens.to(next(self.module.parameters()).device), **options)
+            with torch.inference_mode(), nullcontext() if path is None else implementation(self.module, path):
+                return self.module(input_ids=tokens.to(device), **placed)
         finally:
             self.module.train(training)
 
     def own_patterns(self, tokens: Int[Tensor, "batch position"]) -> Sequence[Float[Tensor, "batch head query key"]]:
-        """Attention weights that the family's eager attention reports."""
-        with implementation(self.module, "eager", self):
+        """Attention weights that the family's eager attention reports, or that its fused attention uses."""
+        if self.fallback is not None and self.fallback.implementation == "sdpa":
+            patterns: list[Tensor] = []
+            with sdpa_patterns(patterns):
+                self.run(tokens)
+            return [on_cpu(weights) for weights in patterns]
+        eager = self.fallback is None and type(self.module)._can_set_attn_implementation()
+        with implementation(self.module, "eager") if eager else nullcontext():
             attentions = self.run(tokens, output_attentions=True).attentions
-        return [weights.cpu() for weights in attentions or () if weights is not None]
+        return [on_cpu(weights) for weights in attentions or () if weights is not None]
+
+    def probe_tokens(self, sequences: int, length: int, generator: torch.Generator) -> Int[Tensor, "sequence position"]:
+        """Random tokens; special ones (padding, masks, image places) give way to their next ordinary neighbour."""
+        tokens = super().probe_tokens(sequences, length, generator)
+        ordinary = [token for token in range(self.vocabulary) if token not in self.special]
+        if not ordinary:
+            return tokens
+        for token in self.special & set(tokens.flatten().tolist()):
+            tokens[tokens == token] = next((other for other in ordinary if other > token), ordinary[0])
+        return tokens
 
     def layer_class(self, layer: int) -> str:
         """The layer's attention class, found by its name."""
@@ -112,14 +191,58 @@ class HuggingFaceSource(AttentionSource):
         return names[min(layer, len(names) - 1)] if names else type(self.module).__name__
 
     def tried(self) -> str:
-        """The two registrations."""
+        """The two registrations, or the hooks of a family outside the interface."""
+        if self.fallback is not None:
+            return f"hooks on {' and '.join(self.fallback.projections)} and the arguments of its attention"
         return "transformers' AttentionInterface and AttentionMaskInterface"
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
         """Our attention function in place of the model's; the model's own is back afterwards, error or not."""
-        with registered(self), implementation(self.module, IMPLEMENTATION, self):
+        if self.active:  # several captures in one block
             yield
+            return
+        self.check_rotation()
+        hooks = hooked(self.module, self.hooked_attention) if self.fallback is not None else self.interface()
+        with recorded_rotary(self.module, self.rotary), hooks:
+            self.active = True
+            try:
+                yield
+            finally:
+                self.active = False
+
+    @contextmanager
+    def interface(self) -> Iterator[None]:
+        """The module on our attention and mask functions; InputError for a family that asks no such function."""
+        if not type(self.module)._can_set_attn_implementation():
+            raise refusal(self, 0, f"never calls it, as {type(self.module).__name__} is not covered")
+        with registered(self.attention), implementation(self.module, IMPLEMENTATION):
+            yield
+
+    def check_rotation(self) -> None:
+        """Find out once whether a model with a rotary embedding calls a function that can be recorded."""
+        if self.rotates is None:
+            calls: list[RotaryCall] = []
+            with recorded_rotary(self.module, calls):
+                self.run(self.probe_tokens(1, 2, torch.Generator().manual_seed(0)))
+            embedded = any("Rotary" in type(part).__name__ for part in self.module.modules())
+            self.rotates = bool(calls) or not embedded
+
+    def hand_on(self, module: nn.Module, capture: LayerCapture) -> None:
+        """A finished capture goes to the consumer, and the next layer begins."""
+        if self.calls >= self.layers or (module is self.caller and getattr(module, "layer_idx", None) is not None):
+            raise refusal(self, min(self.calls, self.layers) - 1, SEVERAL_CALLS)
+        self.calls, self.caller = self.calls + 1, module
+        self.rotary.clear()
+        check_finite(self, capture)
+        assert self.consume is not None
+        self.consume(capture)
+
+    def hooked_attention(self, module: nn.Module, projected: dict[str, Tensor], arguments: dict[str, Any]) -> None:
+        """What the hooks of a family outside the interface call."""
+        if self.consume is not None and self.fallback is not None:
+            call = AttentionCall(self.calls, module, projected, arguments, tuple(self.rotary))
+            self.hand_on(module, self.fallback.read(call))
 
     def attention(
         self,
@@ -133,11 +256,8 @@ class HuggingFaceSource(AttentionSource):
         **options: Any,
     ) -> tuple[Tensor, None]:
         """The registered function: hands on the capture, then computes the layer's output as the model would."""
-        capture = self.captured(module, query, key, attention_mask, scaling, options)
-        self.calls += 1
         if self.consume is not None:
-            check_finite(self, capture)
-            self.consume(capture)
+            self.hand_on(module, self.captured(module, query, key, attention_mask, scaling, options))
         return self.output(module, query, key, value, attention_mask, scaling, options), None
 
     def captured(
@@ -156,27 +276,19 @@ class HuggingFaceSource(AttentionSource):
                 f"'{self.name}' cannot be analysed: {type(module).__name__} attends {key.shape[2]} keys from {length} "
                 "queries (cross-attention or a key cache), and only self-attention is measured."
             )
-        # Estimates are made on the CPU in float64, which not every accelerator has.
-        query, key, mask = query.cpu(), key.cpu(), None if mask is None else mask.cpu()
-        bias, sinks = (None if part is None else part.cpu() for part in map(options.get, ("position_bias", "s_aux")))
         declared = options.get("is_causal")
-        causal = bool(getattr(module, "is_causal", True) if declared is None else declared)
-        kept, window = mask, None
-        if mask is not None:
-            causal, window, stationary = read_mask(mask)
-            kept = None if stationary else mask
-        return LayerCapture(
+        return LayerCapture.assembled(
             layer=self.calls,
             query=query,
             key=key,
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-            positions=torch.arange(length),
-            causal=causal,
-            window=window,
-            mask=kept,
-            bias=bias,
+            causal=bool(getattr(module, "is_causal", True) if declared is None else declared),
+            mask=mask,
+            bias=options.get("position_bias"),
             softcap=options.get("softcap"),
-            sinks=sinks,
+            sinks=options.get("s_aux"),
+            calls=self.rotary,
+            unreadable=None if self.rotates else NO_FUNCTION,
         )
 
     def output(
@@ -217,60 +329,27 @@ class HuggingFaceSource(AttentionSource):
         return torch.cat(parts)
 
 
-def read_mask(mask: Tensor) -> tuple[bool, int | None, bool]:
-    """(causal, window, whether those two say everything) of a boolean attention mask [batch, head, query, key]."""
-    length = mask.shape[-1]
-    position = torch.arange(length, device=mask.device)
-    offset = position[:, None] - position
-    causal = not bool((mask & (offset < 0)).any())
-    reach = int((mask[0, 0] * (offset + 1)).max())
-    window = reach if reach < length else None
-    expected = (offset < (window or length)) & (offset >= 0 if causal else offset > -(window or length))
-    return causal, window, bool((mask == expected).all())
-
-
-def position_limit(config: Any) -> int | None:
+def position_limit(config: Any, module: nn.Module) -> int | None:
     """Positions that the model was built for; None where its config sets no limit."""
     for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
         if getattr(config, name, None):
-            return int(getattr(config, name))
-    return None
+            limit = int(getattr(config, name))
+            break
+    else:
+        return None
+    for name, part in module.named_modules():
+        # RoBERTa's table starts with the padding's rows, which no token can have.
+        if name.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None:
+            limit = min(limit, part.num_embeddings - part.padding_idx - 1)
+    return limit
 
 
-@contextmanager
-def registered(source: HuggingFaceSource) -> Iterator[None]:
-    """Our attention and mask functions known to transformers under our name, for the time of the block."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    before = ALL_ATTENTION_FUNCTIONS.get(IMPLEMENTATION), ALL_MASK_ATTENTION_FUNCTIONS.get(IMPLEMENTATION)
-    AttentionInterface.register(IMPLEMENTATION, source.attention)
-    AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
-    try:
-        yield
-    finally:
-        for interface, function in zip((AttentionInterface, AttentionMaskInterface), before, strict=True):
-            if function is None:
-                interface._global_mapping.pop(IMPLEMENTATION, None)
-            else:
-                interface.register(IMPLEMENTATION, function)
-
-
-@contextmanager
-def implementation(module: Any, name: str, source: AttentionSource) -> Iterator[None]:
-    """The module's attention implementation set to `name`, and restored exactly, submodule by submodule, afterwards."""
-    configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
-    before = [(config, getattr(config, "_attn_implementation_internal", None)) for config in configs.values()]
-    try:
-        if type(module)._can_set_attn_implementation():
-            module.set_attn_implementation(name)
-        elif name == IMPLEMENTATION:
-            raise InputError(
-                f"'{source.name}' cannot be analysed: layer 0 ({source.layer_class(0)}) never calls {source.tried()}, "
-                f"which {type(module).__name__} does not support; models of this family are not covered yet."
-            )
-        yield
-    finally:
-        for config, value in before:
-            config._attn_implementation_internal = value
+def special_tokens(config: Any) -> set[int]:
+    """Ids that a config, or one within it, gives a meaning to: begin, end, padding, mask, places of images."""
+    found: set[int] = set()
+    for name, value in config.items():
+        if isinstance(value, dict):
+            found |= special_tokens(value)
+        elif isinstance(name, str) and name.endswith(("token_id", "token_index")):
+            found |= {part for part in (value if isinstance(value, list) else [value]) if isinstance(part, int)}
+    return found
