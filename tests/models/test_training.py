@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from poskernel.encodings import ENCODINGS
+from cells import TRAINED_NAMES
+from poskernel.encodings import ENCODINGS, Randomized
 from poskernel.errors import InputError, RunError
 from poskernel.models.training import (
     QueryRows,
@@ -24,6 +25,7 @@ from poskernel.models.training import (
     train,
     training_batches,
     training_steps,
+    under,
 )
 from poskernel.models.transformer import Architecture, Transformer
 from poskernel.tasks import IGNORED_LABEL, TASKS, Skip, Task
@@ -53,7 +55,7 @@ def plain_losses(encoding: str, task: Task, recipe: Recipe) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("encoding", list(ENCODINGS))
+@pytest.mark.parametrize("encoding", TRAINED_NAMES)
 @pytest.mark.parametrize("task", ["prev", "copy", "induction"])
 def test_training_equals_the_plain_loop(encoding: str, task: str) -> None:
     recipe = Recipe(steps=8, batch=8, learning_rate=1e-2)
@@ -68,6 +70,20 @@ def test_a_model_is_the_same_every_time_and_another_with_another_seed() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True))
     assert first.train_accuracy == again.train_accuracy
     assert not torch.equal(first.history, other.history)
+
+
+def test_randomized_positions_follow_from_the_seed_alone() -> None:
+    """Training twice is the same; what is measured at a length does not depend on the lengths measured before."""
+    encoding, task = Randomized("alibi", positions=40), TASKS["prev"]
+    first, again = (train(SMALL, encoding, task, SHORT, seed=1) for _ in range(2))
+    assert torch.equal(first.history, again.history)
+    model = first.model
+    alone = evaluate(model, task, 12, sequences=200, seed=1)
+    assert evaluate(again.model, task, 16, sequences=200, seed=1) != alone
+    assert evaluate(again.model, task, 12, sequences=200, seed=1) == alone
+    tokens = torch.randint(12, (4, 8))
+    assert not torch.equal(model(tokens), model(tokens))  # a sample a forward pass
+    assert torch.equal(under(model, Randomized("alibi", 30))(tokens), under(model, Randomized("alibi", 30))(tokens))
 
 
 def test_training_neither_reads_nor_moves_the_callers_random_state() -> None:
@@ -179,7 +195,7 @@ def test_a_model_learns() -> None:
     assert trained.history[-10:].mean() < 0.5 < trained.history[:10].mean()
 
 
-@pytest.mark.parametrize("encoding", list(ENCODINGS))
+@pytest.mark.parametrize("encoding", TRAINED_NAMES)
 def test_checkpoints_come_back_as_they_went(tmp_path: Path, encoding: str) -> None:
     trained = train(SMALL, ENCODINGS[encoding], TASKS["skip3"], SHORT, seed=4)
     path = tmp_path / "folder" / "model.safetensors"

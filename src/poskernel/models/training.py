@@ -167,19 +167,28 @@ def evaluate(model: Transformer, task: Task, length: int, sequences: int = 512, 
     return token_accuracy(model, task, length, first=train_length, sequences=sequences, seed=seed)
 
 
+def evaluation_tokens(
+    architecture: Architecture, length: int, sequences: int, seed: int
+) -> Int[Tensor, "sequence position"]:
+    """Uniform tokens of the sequences that an evaluation at that length looks at."""
+    stream = random_stream(seed, f"evaluation/{length}")
+    return torch.randint(architecture.vocabulary, (sequences, length), generator=stream)
+
+
 @torch.inference_mode()
 def token_accuracy(model: Transformer, task: Task, length: int, *, first: int, sequences: int, seed: int) -> float:
     """Share of the scored rows from `first` on whose largest logit is the label, over fresh sequences of that length.
 
     The sequences depend on (seed, length) alone. Raises InputError where no row is scored.
     """
-    stream = random_stream(seed, f"evaluation/{length}")
-    tokens = torch.randint(model.architecture.vocabulary, (sequences, length), generator=stream)
+    tokens = evaluation_tokens(model.architecture, length, sequences, seed)
     query_rows, right, scored = QueryRows(task, first), 0, 0
-    for batch in torch.split(tokens, EVALUATION_BATCH):
-        rows, labels = query_rows(batch)
-        right += int((model(batch, rows).argmax(-1) == labels).sum())
-        scored += int((labels != IGNORED_LABEL).sum())
+    # What an encoding draws depends on (seed, length) too: not on what the model has been evaluated at before.
+    with model.position_module.drawing_from(random_stream(seed, f"evaluation/{length}/positions")):
+        for batch in torch.split(tokens, EVALUATION_BATCH):
+            rows, labels = query_rows(batch)
+            right += int((model(batch, rows).argmax(-1) == labels).sum())
+            scored += int((labels != IGNORED_LABEL).sum())
     if not scored:
         raise InputError(f"task '{task.name}' scores no row in [{first}, {length}): give another length.")
     return right / scored
@@ -191,6 +200,7 @@ def under(model: Transformer, encoding: Encoding) -> Transformer:
     Raises InputError for an encoding that has weights of its own, which nothing has trained here.
     """
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         other = Transformer(model.architecture, encoding)
     if any(True for _ in other.position_module.parameters()):
         raise InputError(
@@ -198,7 +208,7 @@ def under(model: Transformer, encoding: Encoding) -> Transformer:
             "train with it."
         )
     own = {name: weight for name, weight in model.state_dict().items() if not name.startswith("position_module.")}
-    other.load_state_dict(own)
+    other.load_state_dict({**other.state_dict(), **own})
     return other
 
 
