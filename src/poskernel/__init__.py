@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a 
     from poskernel.realizability import reach as reach
     from poskernel.realizability import screen as screen
     from poskernel.realizability import select_kernel as select_kernel
+    from poskernel.realizability.theorems import Characterization as Characterization
+    from poskernel.realizability.theorems import Check as Check
+    from poskernel.realizability.theorems import characterize as characterize
+    from poskernel.realizability.theorems import run_checks as run_checks
     from poskernel.study import STUDIES as STUDIES
     from poskernel.study import Axes as Axes
     from poskernel.study import Store as Store
@@ -58,6 +62,7 @@ _NAMES = {
         "screen",
         "select_kernel",
     ),
+    "realizability.theorems": ("Characterization", "Check", "characterize", "run_checks"),
     "study": ("STUDIES", "Axes", "Store", "Study"),
     "tasks": ("TASKS", "parse_task"),
 }

@@ -18,6 +18,7 @@ from poskernel.session import Session, resolved
 from poskernel.verbs.model import analyze, doctor, report
 from poskernel.verbs.prediction import predict, screen
 from poskernel.verbs.study import study
+from poskernel.verbs.theory import characterize, theory
 
 app = App(
     name="poskernel",
@@ -30,7 +31,7 @@ app = App(
 
 
 app.meta.suppress_keyboard_interrupt = False
-for verb in (predict, screen, analyze, report, doctor):
+for verb in (predict, screen, theory, characterize, analyze, report, doctor):
     app.command(verb)
 app.command(study)
 

@@ -194,3 +194,42 @@ def heads_table(document: dict[str, Any]) -> Table:
             escape(head["sentence"]),
         )  # fmt: skip
     return table
+
+
+def theory_table(document: dict[str, Any]) -> Table:
+    """One block a claim: whether it holds, its name, sample size and sentence, what was measured and expected."""
+    checks = document["checks"]
+    failed = sum(not check["holds"] for check in checks)
+    title = f"{len(checks)} claims: " + ("all hold" if not failed else f"{failed} do not hold")
+    table = Table(title=title, title_justify="left", show_lines=True)
+    table.add_column("holds", no_wrap=True)
+    table.add_column("claim, what was measured, what was expected", overflow="fold")
+    for check in checks:
+        # The note says what a claim supposes, which is what a reader of one that fails wants to know.
+        words = ("claim", "measured", "expected") if check["holds"] else ("claim", "measured", "expected", "note")
+        lines = [f"[bold]{escape(check['name'])}[/bold]  {escape(check['source'])}, n = {check['n']}"]
+        lines += [("" if word == "claim" else f"{word}: ") + escape(check[word]) for word in words]
+        table.add_row("yes" if check["holds"] else "[bold]NO[/bold]", "\n".join(lines))
+    return table
+
+
+def characterization_table(found: dict[str, Any]) -> Table:
+    """One characterization document in words."""
+    title = "{encoding} on {task}, trained at {train_length}: [bold]{verdict}[/bold]".format_map(found)
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    known = "for every length" if found["exact"] else f"as far as offset and length {found['horizon']} show"
+    rows = {
+        "why": found["reason"],
+        "by": f"{found['theorem']} ({known})" if found["verdict"] != "undecided" else found["theorem"],
+        "scope": found["scope"],
+        "margin of a kernel": None if found["margin"] is None else f"{found['margin']:.2g} nats, weights at most 1",
+        f"its alpha at {found['length']}": number(found["kernel_alpha"], 3),
+        f"alpha {found['rule']} selects": number(found["selected_alpha"], 3),
+        f"exists for {found['train_length']} and {found['length']}": found["exists"],
+    }
+    for name, value in rows.items():
+        if value not in (None, "-"):
+            table.add_row(name, escape(str(value)))
+    return table

@@ -1,5 +1,17 @@
-"""Claims of the sources as checks that can fail: one function a claim, a `Check` each."""
+"""Claims of the sources as checks that can fail, one function a claim; and theorem 2 for one's own case."""
 
+from poskernel.realizability.theorems.characterization import Characterization, characterize
 from poskernel.realizability.theorems.check import Check, Effort
+from poskernel.realizability.theorems.statements import Verdict
+from poskernel.realizability.theorems.table import claims, run_checks, theory_document
 
-__all__ = ["Check", "Effort"]
+__all__ = [
+    "Characterization",
+    "Check",
+    "Effort",
+    "Verdict",
+    "characterize",
+    "claims",
+    "run_checks",
+    "theory_document",
+]

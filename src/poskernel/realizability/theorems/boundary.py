@@ -90,7 +90,8 @@ def causal_boundary_logarithmic(effort: Effort, seed: int, *, exponents: Sequenc
     from scipy.special import zeta
 
     far = effort.size(20_000, 200_000)
-    near, off, found = far // 10, 0.0, []
+    near, off = far // 10, 0.0
+    found: list[float] = []
     for exponent in exponents:
         total = normalisers(-exponent * torch.log1p(torch.arange(far + 1, dtype=torch.float64)))
         limit = float(zeta(exponent)) if exponent > 1 else math.inf

@@ -1,0 +1,126 @@
+"""Theorem 2 and propositions 1, 3 and 4 for one's own case: does some kernel of an encoding carry a task to any length?
+
+The answer is about existence and about the limit of long sequences: "transfers" says that a kernel which solves the
+training length has alpha tending to 1. Which kernel training selects is another matter, so the alpha of the selected
+kernel stands beside the answer.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from poskernel.encodings import Encoding, RelativeEncoding, parse_encoding
+from poskernel.errors import InputError
+from poskernel.realizability.prediction import check_lengths, predict
+from poskernel.realizability.selection import SelectionRule, parse_rule, rule_label
+from poskernel.realizability.theorems.statements import Answer, Case, Verdict
+from poskernel.tasks import ContentTask, Task, parse_task
+
+CHARACTERIZE_SCHEMA = "poskernel.characterize/1"
+HORIZON = 100_000
+"""Offsets and lengths looked at where no formula says more."""
+
+
+@dataclass(frozen=True)
+class Characterization:
+    """What the theorems say of one encoding and task, and what a selection rule does beside it."""
+
+    encoding: str
+    task: str
+    train_length: int
+    horizon: int
+    verdict: Verdict
+    theorem: str
+    reason: str
+    exact: bool
+    """Whether the verdict is proved for every length, or holds as far as the horizon shows."""
+    scope: str
+    """What the verdict does not say."""
+    demanded: int | None
+    """The offset (or key, for clamped positions) that almost all scored rows ask for; None where none settles."""
+    demanded_share: float | None
+    """Share of the scored rows at the horizon that ask for it."""
+    margin: float | None
+    """Margin of a kernel that transfers, nats for weights of at most 1; None unless one was found."""
+    length: int
+    """Length of the three figures below: three times the training length."""
+    kernel_alpha: float | None
+    """Alpha of the kernel that was found."""
+    selected_alpha: float | None
+    """Alpha of the kernel that the rule selects."""
+    rule: str
+    exists: str | None
+    """Whether any kernel solves the training length and `length` together; None where the verdict leaves no doubt."""
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document of `poskernel characterize`."""
+        return {"schema": CHARACTERIZE_SCHEMA, **asdict(self)}
+
+
+def characterize(
+    encoding: Encoding | str,
+    task: Task | str,
+    train_length: int = 20,
+    horizon: int = HORIZON,
+    rule: SelectionRule | str = "adam",
+    existence_seconds: float = 60.0,
+) -> Characterization:
+    """Whether some kernel of the encoding that solves train_length carries the task to any length, and why.
+
+    Exact certificates come first, then a linear programme up to `horizon` whose answer is verified by substitution.
+    Raises InputError for unknown names and for a horizon below 10 training lengths.
+    """
+    encoding = parse_encoding(encoding) if isinstance(encoding, str) else encoding
+    task = parse_task(task) if isinstance(task, str) else task
+    rule = parse_rule(rule) if isinstance(rule, str) else rule
+    check_lengths(encoding, train_length, [train_length + 1], None)
+    if not 10 * train_length <= horizon <= RelativeEncoding.reach_horizon:
+        raise InputError(
+            f"horizon is {horizon} at training length {train_length}: give {10 * train_length} to "
+            f"{RelativeEncoding.reach_horizon}."
+        )
+    case = Case(encoding, task, train_length, horizon, existence_seconds)
+    answer, length = case.answer(), 3 * train_length
+    beside = selected_alpha(encoding, task, train_length, length, rule)
+    unsure = answer.demand is not None and answer.verdict is not Verdict.TRANSFERS and case.linear
+    demand = answer.demand
+    return Characterization(
+        encoding=encoding.effective,
+        task=task.name,
+        train_length=train_length,
+        horizon=horizon,
+        verdict=answer.verdict,
+        theorem=answer.theorem,
+        reason=answer.reason,
+        exact=answer.exact,
+        scope=scope_of(answer, encoding),
+        demanded=demand.value if demand is not None and demand.settles else None,
+        demanded_share=demand.share if demand is not None and demand.settles else None,
+        margin=answer.margin,
+        length=length,
+        kernel_alpha=case.alpha_of(answer.weights, length),
+        selected_alpha=beside,
+        rule=rule_label(rule),
+        exists=str(case.exists(length)) if unsure else None,
+    )
+
+
+def selected_alpha(encoding: Encoding, task: Task, train_length: int, length: int, rule: SelectionRule) -> float | None:
+    """Alpha of the kernel that a rule selects; None where no kernel or no target is defined before training."""
+    if encoding.no_kernel or isinstance(task, ContentTask):
+        return None
+    found = predict(encoding, task, train_length, [length], rule, existence=False, horizon=2 * length)
+    return found.rows[0].alpha
+
+
+def scope_of(answer: Answer, encoding: Encoding) -> str:
+    """What a verdict leaves open, in one sentence."""
+    if answer.verdict is Verdict.TRANSFERS:
+        return "a kernel exists; whether training selects it is another question, see the selected kernel's alpha"
+    if answer.verdict is Verdict.CANNOT and answer.theorem == "theorem 2":
+        return (
+            "of kernels with one strict global peak, in the limit of long sequences: a kernel without one, or a single "
+            "length, is another matter"
+        )
+    if answer.verdict is Verdict.CANNOT:
+        return "of every kernel of the family"
+    return f"nothing is claimed beyond what was computed for '{encoding.name}'"

@@ -1,0 +1,106 @@
+"""theory and characterize: claims as checks that can fail, and the theorems on one's own case."""
+
+from pathlib import Path
+
+from poskernel import console
+from poskernel.errors import InputError, RunError
+from poskernel.session import DEFAULTS, Session
+
+
+def theory(
+    *,
+    only: str | None = None,
+    long: bool = False,
+    samples: int | None = None,
+    report: Path | None = None,
+    session: Session = DEFAULTS,
+) -> None:
+    """Run every claim of the sources as a check that can fail; exit code 1 if one that should hold does not.
+
+    Parameters
+    ----------
+    only
+        Names of some claims, separated by commas: layer-norm-sphere,dft-positive-definite.
+    long
+        The sources' own sample sizes, in minutes.
+    samples
+        Number of draws of every claim that draws at random.
+    report
+        HTML file to write the table and the pictures to.
+    """
+    from poskernel.realizability.theorems import Effort, claims, run_checks, theory_document
+
+    if report is not None and report.is_dir():
+        raise InputError(f"--report is '{report}', a folder: give the path of an HTML file.")
+    names = [] if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    if only is not None and not names:
+        raise InputError(f"--only is '{only}', which names nothing: give names separated by commas.")
+    effort = Effort.LONG if long else Effort.DEFAULT
+    progress = console.Progress(len(names) or len(claims()), "theory", quiet=session.quiet)
+    checks = run_checks(names, effort, session.seed, samples, progress=lambda check: progress.step(check.name))
+    document = theory_document(checks)
+    if session.out is not None:
+        save_checks(session.out, document["checks"])
+    if report is not None:
+        from poskernel.experiments.theory_page import write_theory
+
+        write_theory(checks, report, session.seed, long)
+    if session.json:
+        console.print_json(document)
+    else:
+        console.output().print(console.theory_table(document))
+    failed = [check.name for check in checks if not check.holds]
+    if failed:
+        raise RunError(f"{len(failed)} of {len(checks)} claims do not hold: {', '.join(failed)}; see their notes.")
+
+
+def characterize(
+    encoding: str,
+    task: str,
+    /,
+    *,
+    train_length: int = 20,
+    horizon: int = 100_000,
+    rule: str = "adam",
+    existence_seconds: float = 60.0,
+    session: Session = DEFAULTS,
+) -> None:
+    """Does some kernel of an encoding carry a task to any length: transfers, cannot or undecided, and why.
+
+    Parameters
+    ----------
+    encoding
+        `rope`, `rope:base=1e6,frequencies=32`, or inline JSON in the form of a Hugging Face config.
+    task
+        prev, skip2, skip3, skip5, copy, reverse, first, pos2, pos5, `skip:offset=7`, `pos:position=4`.
+    train_length
+        Length that the kernel has to solve.
+    horizon
+        Offsets looked at where no formula says more.
+    rule
+        Selection rule whose alpha stands beside the answer: adam, optimum, adam0, max-margin, min-norm.
+    existence_seconds
+        Time limit of one linear programme.
+    """
+    from poskernel.realizability.theorems import characterize as run
+
+    document = run(encoding, task, train_length, horizon, rule, existence_seconds).document()
+    if session.json:
+        console.print_json(document)
+    else:
+        console.output().print(console.characterization_table(document))
+    if session.out is not None:
+        import json
+
+        from poskernel.storage import write_whole
+
+        write_whole(session.out / "characterize.json", json.dumps(document, indent=2) + "\n")
+
+
+def save_checks(folder: Path, rows: list[dict[str, object]]) -> None:
+    """The rows as csv in a folder."""
+    import pandas as pd
+
+    from poskernel.storage import write_whole
+
+    write_whole(folder / "theory.csv", pd.DataFrame(rows).to_csv(index=False))

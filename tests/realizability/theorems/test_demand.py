@@ -1,0 +1,73 @@
+"""What deep rows ask for: exact for built-in tasks, counted for others; only what vanishes counts as vanishing."""
+
+import pytest
+import torch
+
+from own_tasks import ByOffset, in_odd_block, is_cube, is_odd, is_power_of_two, is_square, usual_except
+from poskernel.realizability.theorems.demand import Quantity, demanded, vanishing
+from poskernel.tasks import POSITIONAL_TASKS, Skip
+
+
+@pytest.mark.parametrize(
+    ("task", "quantity", "value"),
+    [
+        ("prev", Quantity.OFFSET, 1),
+        ("skip5", Quantity.OFFSET, 5),
+        ("prev", Quantity.KEY, None),
+        ("first", Quantity.KEY, 0),
+        ("pos5", Quantity.KEY, 5),
+        ("first", Quantity.OFFSET, None),
+        ("copy", Quantity.OFFSET, None),
+        ("copy", Quantity.KEY, None),
+        ("reverse", Quantity.OFFSET, None),
+        ("reverse", Quantity.KEY, None),
+    ],
+)
+def test_built_in_tasks_are_known_exactly(task, quantity, value):
+    found = demanded(POSITIONAL_TASKS[task], 20, 1000, quantity)
+    assert found.exact and found.settles == (value is not None)
+    if value is not None:
+        assert found.value == value and found.share == 1
+
+
+@pytest.mark.parametrize("rare", [is_square, is_power_of_two, is_cube])
+def test_exceptions_of_density_zero_vanish(rare):
+    found = demanded(usual_except(rare), 20, 100_000)
+    assert found.settles and found.value == 1 and not found.exact
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        usual_except(is_odd),
+        usual_except(in_odd_block),
+        ByOffset(lambda query: query.double().log2().floor().clamp(min=0)),  # drifts
+        ByOffset(lambda query: query // 2),  # grows
+        usual_except(lambda query: query % 20 == 0),  # rare, but never vanishing
+    ],
+)
+@pytest.mark.parametrize("horizon", [20_000, 100_000])
+def test_what_does_not_vanish_never_settles(task, horizon):
+    assert not demanded(task, 20, horizon).settles
+
+
+def test_the_share_is_of_the_scored_rows_at_the_horizon():
+    rows = range(20, 5000)
+    squares = sum(round(row**0.5) ** 2 == row for row in rows)
+    assert demanded(usual_except(is_square), 20, 5000).share == pytest.approx(1 - squares / len(rows))
+
+
+def test_a_task_of_ones_own_is_counted_even_where_it_is_a_built_in_one():
+    class MySkip(Skip):
+        pass
+
+    assert not demanded(MySkip(3), 20, 5000).exact
+    assert demanded(MySkip(3), 20, 5000).settles
+
+
+def test_a_slow_fall_decides_nothing():
+    lengths = [2**power for power in range(10, 18)]
+    shares = [1 / torch.tensor(float(length)).log().item() for length in lengths]
+    assert vanishing(lengths, shares)[0] is None
+    assert vanishing(lengths, [0.5] * 8)[0] is False
+    assert vanishing(lengths, [length**-0.5 for length in lengths])[0] is True
