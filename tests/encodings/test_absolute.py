@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from poskernel.encodings import Learned, ModelShape, Sinusoidal
+from poskernel.encodings import Learned, LearnedGaussian, ModelShape, Sinusoidal
 from poskernel.errors import InputError
 
 
@@ -54,3 +54,29 @@ def test_far_positions_keep_their_phase() -> None:
 def test_an_odd_width_has_no_sinusoids() -> None:
     with pytest.raises(InputError, match="needs an even model width, got 7: give an even one"):
         Sinusoidal().module(ModelShape(7, 1, 20))
+
+
+def test_fresh_gaussian_rows_leave_the_trained_ones_alone() -> None:
+    encoding = LearnedGaussian(features_per_position=5)
+    families = [encoding.family(20, 20), *(encoding.drawn_family(20, 60, draw) for draw in range(3))]
+    tables = [family.values(torch.arange(length)) for family, length in zip(families, (20, 60, 60, 60), strict=True)]  # type: ignore[attr-defined]
+    for table in tables:
+        assert torch.equal(table[:20], tables[0])
+    rows = {tuple(row.tolist()) for table in tables[1:] for row in table[20:]}
+    assert len(rows) == 3 * 40
+    # A longer look gives the same rows, and another seed others.
+    assert torch.equal(encoding.rows(torch.tensor([700, 25]), 20, 1)[1], tables[2][25])
+    assert not torch.equal(LearnedGaussian(5, seed=1).features(torch.arange(3), 20), tables[0][:3])
+
+
+def test_rows_are_standard_gaussians() -> None:
+    rows = LearnedGaussian().rows(torch.arange(2000), 20, 0)
+    assert float(rows.mean()) == pytest.approx(0, abs=0.02)
+    assert float(rows.std()) == pytest.approx(1, abs=0.02)
+    correlation = torch.corrcoef(rows.T) - torch.eye(32)
+    assert float(correlation.abs().max()) < 0.12  # 496 pairs of 2000 rows: standard deviation .022
+
+
+def test_extended_rows_have_no_model_side() -> None:
+    with pytest.raises(InputError, match="'learned-iid' has no model side"):
+        LearnedGaussian().module(ModelShape(8, 1, 20))
