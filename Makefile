@@ -1,4 +1,5 @@
 # make report    the main job: predict, train, compare, look inside a real model; writes out/report.html
+# make reproduction   the paper's tables, figures and headlines from the committed rows; writes out/reports/paper
 # make test      everything that has to hold before a change goes in
 # Both make .venv first, from the lock in requirements/ (PYTHON=python3.12 chooses the interpreter).
 
@@ -15,11 +16,14 @@ export HF_HUB_OFFLINE := 1
 # Nothing of the caller's shell may shadow the environment.
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: report test lint format types imports pytest docs benchmarks lock clean
+.PHONY: report reproduction test lint format types imports pytest docs benchmarks lock clean
 .DEFAULT_GOAL := report
 
 report: $(BIN)/poskernel
 	$(BIN)/poskernel report
+
+reproduction: $(BIN)/poskernel
+	$(BIN)/poskernel study report paper --results results --out out/reports/paper
 
 test: lint types imports pytest
 

@@ -59,5 +59,7 @@ def study_table(name, answer):
             value = answer(cell, str(metric), length, unit.run_seed)
             if value is not None:
                 reason = ("yes" if value else "no") if metric == "exists" else ""
-                rows[cell.id, metric, length, unit.run_seed] = row(cell, metric, length, unit.run_seed, value, reason=reason)
+                rows[cell.id, metric, length, unit.run_seed] = row(
+                    cell, metric, length, unit.run_seed, value, reason=reason
+                )
     return pd.DataFrame(frame(list(rows.values())))

@@ -8,7 +8,6 @@ import pytest
 from poskernel.encodings import Rope
 from poskernel.errors import InputError
 from poskernel.experiments.study_rows import JOINED, StudyRows, in_study_order, prediction_of
-from poskernel.models.training import Recipe
 from poskernel.study import STUDIES, PredictionCell, TrainingCell
 from poskernel.tasks import TASKS
 from study_table import CELLS, row, study_table, table

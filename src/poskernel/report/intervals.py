@@ -1,4 +1,7 @@
-"""Estimates with their intervals as pictures: one a line, or along an axis. A column of the table holds the estimates."""
+"""Estimates with their intervals as pictures, one a line or along an axis, and tiles of yes and no.
+
+A column of the table holds the estimates.
+"""
 
 import textwrap
 from collections.abc import Mapping
@@ -125,28 +128,34 @@ def tiles(
     *,
     title: str,
     group: str,
+    grounds: Mapping[str, str],
     marks: Mapping[str, str],
     disagree: str,
     note: str,
     rows: str = "encoding",
     columns: str = "task",
 ) -> Figure:
-    """A grid of tiles: ground by `group`, one mark a column of `marks` (column to letter), filled for yes.
+    """A grid of tiles: ground by `group` (`grounds` maps it to colours), one mark a column of `marks`.
 
-    A mark is filled for True, hollow for False, a dash where it is missing. Where the column `disagree` is True the
-    tile has a heavy edge, which `note` explains.
+    `marks` maps columns to letters. A mark is filled for True, hollow for False, a dash where it is missing. Where the
+    column `disagree` is True the tile has a heavy edge, which `note` explains.
     """
     require_columns(table, [rows, columns, group, disagree, *marks])
-    names, tasks, groups = in_order(table[rows]), in_order(table[columns]), in_order(table[group])
-    grounds = dict(zip(groups, GROUNDS, strict=False))
+    names, tasks = in_order(table[rows]), in_order(table[columns])
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 1.7 + 0.62 * len(names)), layout="constrained")
         axis = figure.subplots()
         for record in table.to_dict("records"):
             place = (tasks.index(record[columns]), names.index(record[rows]))
             edge = ("#b3261e", 2.4) if record[disagree] is True else ("white", 1.0)
-            ground = mpl.patches.Rectangle((place[0] - 0.47, place[1] - 0.44), 0.94, 0.88, facecolor=grounds[record[group]],
-                                           edgecolor=edge[0], linewidth=edge[1])  # fmt: skip
+            ground = mpl.patches.Rectangle(
+                (place[0] - 0.47, place[1] - 0.44),
+                0.94,
+                0.88,
+                facecolor=grounds[record[group]],
+                edgecolor=edge[0],
+                linewidth=edge[1],
+            )
             axis.add_patch(ground)
             for index, (column, letter) in enumerate(marks.items()):
                 draw_mark(axis, place[0] + 0.28 * (index - (len(marks) - 1) / 2), place[1], record[column], letter)
@@ -161,9 +170,6 @@ def tiles(
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
         headline(figure, title)
     return figure
-
-
-GROUNDS = ("#cfe3f3", "#d6ecd9", "#fbe3c8", "#ececec")
 
 
 def draw_mark(axis: Axes, across: float, down: float, answer: object, letter: str) -> None:

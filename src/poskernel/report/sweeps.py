@@ -1,6 +1,6 @@
 """Values along a swept setting, and single runs as dots: long tables in, matplotlib figures out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -36,6 +36,7 @@ def sweep(
     runs: pd.DataFrame | None = None,
     logarithmic: bool = True,
     limits: tuple[float, float] | None = (-0.04, 1.06),
+    ticks: Sequence[float] | None = None,
     height: float = 3.6,
 ) -> Figure:
     """Lines of y against x, one colour and marker a series; `runs` (same columns) are single runs, drawn as dots.
@@ -60,8 +61,8 @@ def sweep(
                 axis.set_xscale("log")
             if limits:
                 axis.set_ylim(*limits)
-        ticks = sorted(table[x].unique())
-        grid[0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        marked = sorted(table[x].unique()) if ticks is None else ticks
+        grid[0].set_xticks(marked, [f"{tick:g}" for tick in marked])
         grid[0].minorticks_off()
         for index, axis in enumerate(grid):
             axis.set_visible(index < len(panels))
@@ -75,9 +76,13 @@ def sweep(
 
 
 def draw_sweep(
-    axis: Axes, table: pd.DataFrame, runs: pd.DataFrame | None, names: list[Any], columns: tuple[str, str, str],
+    axis: Axes,
+    table: pd.DataFrame,
+    runs: pd.DataFrame | None,
+    names: list[Any],
+    columns: tuple[str, str, str],
     measured: set[Any],
-) -> None:  # fmt: skip
+) -> None:
     """The lines of one panel; lines of measured series in ink on top, single runs as dots."""
     x, y, series = columns
     for index, name in enumerate(names):
@@ -86,7 +91,7 @@ def draw_sweep(
         width, place, line = (2.4, 4, "-") if name in measured else (1.2, 2, (0, (4, 2)))
         if {f"{y}_low", f"{y}_high"} <= set(rows.columns):
             axis.vlines(rows[x], rows[f"{y}_low"], rows[f"{y}_high"], color=ink, linewidth=1, alpha=0.6)
-        axis.plot(rows[x], rows[y], color=ink, linewidth=width, linestyle=line, marker=mark, markersize=5, zorder=place)  # type: ignore[arg-type]
+        axis.plot(rows[x], rows[y], color=ink, linewidth=width, linestyle=line, marker=mark, markersize=5, zorder=place)
         if runs is not None:
             dots = runs[runs[series] == name]
             axis.plot(dots[x], dots[y], linestyle="", marker="o", markersize=4, color=ink, alpha=0.45, zorder=5)
@@ -116,7 +121,9 @@ def seed_dots(
         for axis, (value, heading) in zip(grid, panels.items(), strict=True):
             lines, dots = cells[cells[panel] == value], runs[runs[panel] == value].dropna(subset=[measured])
             heights = [names.index(name) for name in lines[label]]
-            axis.plot(lines[predicted], heights, linestyle="", marker="|", markersize=11, markeredgewidth=2.2, color="#D55E00")
+            axis.plot(
+                lines[predicted], heights, linestyle="", marker="|", markersize=11, markeredgewidth=2.2, color="#D55E00"
+            )
             up = np.array([names.index(name) for name in dots[label]], dtype=float)
             axis.plot(dots[measured], up, linestyle="", marker="o", markersize=4.2, color="#0072B2", alpha=0.5)
             axis.set(title=heading, xlim=(-0.04, 1.04), xlabel=axis_label, ylim=(len(names) - 0.4, -0.6))
@@ -143,7 +150,7 @@ def scatter_panels(
     status: str = "status",
     labels: tuple[str, str] = ("predicted α", "trained LG"),
 ) -> Figure:
-    """Predicted against measured, one panel a value of `panel` with a line of text over it; hollow where not learned."""
+    """Predicted against measured, a panel a value of `panel` with its note over it; hollow where not learned."""
     require_columns(table, [x, y, colour, status, panel])
     names = in_order(table[colour])
     with mpl.rc_context(STYLE):
@@ -154,7 +161,9 @@ def scatter_panels(
             for index, name in enumerate(names):
                 ink, mark = series_look(index)
                 for done in (True, False):
-                    rows = table[(table[panel] == value) & (table[colour] == name) & ((table[status] == "done") == done)]
+                    rows = table[
+                        (table[panel] == value) & (table[colour] == name) & ((table[status] == "done") == done)
+                    ]
                     fill = ink if done else "white"
                     across = rows[x] + 0.012 * (index - (len(names) - 1) / 2)
                     axis.scatter(across, rows[y], s=30, c=fill, marker=mark, edgecolor=ink, linewidths=0.9, zorder=3)

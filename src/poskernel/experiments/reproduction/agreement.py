@@ -94,9 +94,11 @@ def interior_correlations(rows: "pd.DataFrame", seed: int) -> list[Statistic]:
         "rows": family,
     }
     return [
-        Statistic(f"Spearman, sinusoidal bounded offsets, {name}", spearman(level["alpha"], level["accuracy"], seed=seed))
+        Statistic(
+            f"Spearman, sinusoidal bounded offsets, {name}", spearman(level["alpha"], level["accuracy"], seed=seed)
+        )
         for name, level in levels.items()
-    ]  # fmt: skip
+    ]
 
 
 def precisions(rows: "pd.DataFrame", seed: int) -> list[Statistic]:
@@ -143,7 +145,7 @@ def blind_rule(encoding: str, task: str) -> bool:
 
 def encoding_class(encoding: str) -> str:
     """Relative, absolute or none: what the hand taxonomy asks."""
-    kind = ENCODINGS[encoding.split(":")[0]]
+    kind = ENCODINGS[encoding.split(":", maxsplit=1)[0]]
     if isinstance(kind, Nope):
         return "none"
     if isinstance(kind, RelativeEncoding):

@@ -16,7 +16,7 @@ from poskernel.study.studies import BUDGETS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.page import FigurePanel, Section
+    from poskernel.report.page import FigurePanel, Panel, Section
 
 ALL_BUDGETS = (2000, *BUDGETS)
 TASKS = ("prev", "skip2", "skip3", "skip5")
@@ -60,7 +60,9 @@ def trained_means(evidence: Evidence) -> "dict[int, Estimate]":
     """Mean LG over the four cells and five lengths at each budget; interval over cells and lengths."""
     found = {}
     for budget in budgets_there(evidence):
-        means = sinusoidal_rows(evidence, budget).dropna(subset=["accuracy"]).groupby([*CELL, "length"])["accuracy"].mean()
+        means = (
+            sinusoidal_rows(evidence, budget).dropna(subset=["accuracy"]).groupby([*CELL, "length"])["accuracy"].mean()
+        )
         found[budget] = mean(means, seed=evidence.seed, interval="percentile")
     return found
 
@@ -76,17 +78,20 @@ def answer(table: "pd.DataFrame", trained: dict[int, Estimate]) -> str:
     change = trained[last].value - trained[first].value
     if abs(change) < MOVED:
         words.append(
-            f"Mean LG moves by {change:+.2f} from {first} to {last} steps, less than {MOVED:g}: the agreement is no accident of "
+            f"Mean LG moves by {change:+.2f} from {first} to {last} steps, less than {MOVED:g}: the agreement "
+            "is no accident of "
             "stopping the model early within these budgets."
         )
     elif change > 0:
         words.append(
-            f"Mean LG rises by {change:+.2f} from {first} to {last} steps, towards the rules that transfer: the agreement at {first} "
+            f"Mean LG rises by {change:+.2f} from {first} to {last} steps, towards the rules that transfer: "
+            f"the agreement at {first} "
             "steps depends on where the model was stopped."
         )
     else:
         words.append(
-            f"Mean LG falls by {change:+.2f} from {first} to {last} steps, away from the rules that transfer: longer training does not "
+            f"Mean LG falls by {change:+.2f} from {first} to {last} steps, away from the rules that transfer: "
+            "longer training does not "
             "bring the model to the optimum's kernel."
         )
     if nearest[first][0] != nearest[last][0]:
@@ -98,7 +103,11 @@ def nearest_rules(table: "pd.DataFrame") -> dict[int, tuple[str, float]]:
     """The rule at the least distance at each budget."""
     found = {}
     for budget, group in table.groupby("training steps"):
-        valued = [(rule, one.value) for rule, one in zip(group["rule"], group["distance"], strict=True) if one.value == one.value]
+        valued = [
+            (rule, one.value)
+            for rule, one in zip(group["rule"], group["distance"], strict=True)
+            if one.value == one.value
+        ]
         found[int(str(budget))] = min(valued, key=lambda pair: pair[1])
     return found
 
@@ -108,7 +117,10 @@ def budgets_sections(evidence: Evidence, output: Output) -> "list[Section]":
     from poskernel.report.page import Finding, Section
 
     title = "Open question: sinusoidal prev and skips"
-    question = "Which rule predicts training there, over which budgets, and is the paper's agreement an accident of early stopping?"
+    question = (
+        "Which rule predicts training there, over which budgets, and is the paper's agreement an accident of early "
+        "stopping?"
+    )
     if not budgets_there(evidence):
         return [not_run(title, question, "rules")]
     table, trained = budget_table(evidence), trained_means(evidence)
@@ -118,14 +130,20 @@ def budgets_sections(evidence: Evidence, output: Output) -> "list[Section]":
     ]
     lacking = [str(budget) for budget in ALL_BUDGETS if budget not in trained]
     gap = f" Budgets without models so far: {', '.join(lacking)}." if lacking else ""
-    wide = table.pivot_table(index="rule", columns="training steps", values="distance", aggfunc="first", sort=False).reset_index()
+    wide = table.pivot_table(
+        index="rule", columns="training steps", values="distance", aggfunc="first", sort=False
+    ).reset_index()
     wide.columns = [str(column) if column == "rule" else f"distance after {column} steps" for column in wide.columns]
-    panels = [
+    panels: list[Panel] = [
         distance_figure(table, output),
         by_task_figure(evidence, output),
         output.table(wide, "budgets", "Mean |alpha - LG| over four tasks and five lengths, by rule and budget"),
     ]
-    return [Section(title, question, findings, panels, text=answer(table, trained) + gap, command="poskernel study run rules")]
+    return [
+        Section(
+            title, question, findings, panels, text=answer(table, trained) + gap, command="poskernel study run rules"
+        )
+    ]
 
 
 def distance_figure(table: "pd.DataFrame", output: Output) -> "FigurePanel":
@@ -134,10 +152,21 @@ def distance_figure(table: "pd.DataFrame", output: Output) -> "FigurePanel":
 
     shown = table.assign(budget=[f"{steps} training steps" for steps in table["training steps"]])
     figure = forest(
-        shown, title="Distance between each rule's alpha and LG", label="rule", estimate="distance", series="budget",
-        axis_label="mean |α - LG| over tasks and lengths; nearer to 0 predicts better", limits=(-0.01, 1),
-    )  # fmt: skip
-    return output.figure(figure, shown, "budgets-distance", "A line a rule: distance of alpha from LG by training budget", "Sinusoidal prev, skip2, skip3 and skip5; interval: bootstrap over tasks and lengths.")
+        shown,
+        title="Distance between each rule's alpha and LG",
+        label="rule",
+        estimate="distance",
+        series="budget",
+        axis_label="mean |α - LG| over tasks and lengths; nearer to 0 predicts better",
+        limits=(-0.01, 1),
+    )
+    return output.figure(
+        figure,
+        shown,
+        "budgets-distance",
+        "A line a rule: distance of alpha from LG by training budget",
+        "Sinusoidal prev, skip2, skip3 and skip5; interval: bootstrap over tasks and lengths.",
+    )
 
 
 def by_task_figure(evidence: Evidence, output: Output) -> "FigurePanel":
@@ -146,7 +175,10 @@ def by_task_figure(evidence: Evidence, output: Output) -> "FigurePanel":
 
     from poskernel.report.sweeps import sweep
 
-    runs = pd.concat([sinusoidal_rows(evidence, budget).assign(steps=budget) for budget in budgets_there(evidence)], ignore_index=True)
+    runs = pd.concat(
+        [sinusoidal_rows(evidence, budget).assign(steps=budget) for budget in budgets_there(evidence)],
+        ignore_index=True,
+    )
     runs = runs[runs["length"] == PICTURED].assign(series="trained LG", value=lambda rows: rows["accuracy"])
     lines = [runs.groupby(["task", "steps", "series"])["value"].mean().reset_index()]
     for rule in RULES:
@@ -159,7 +191,19 @@ def by_task_figure(evidence: Evidence, output: Output) -> "FigurePanel":
             lines.append(alphas.assign(series="α, adam, by its own steps", value=alphas["alpha"], steps=steps))
     table = pd.concat(lines)[["task", "steps", "series", "value"]]
     figure = sweep(
-        table, title=f"Steps of training and of the rule: LG and alpha at length {PICTURED}", x="steps", y="value", panel="task",
-        runs=runs[["task", "steps", "series", "value"]], labels=("steps", "share of query rows"),
-    )  # fmt: skip
-    return output.figure(figure, table, "budgets-by-task", "LG and alpha against steps, a panel a task", "Dots: seeds. The optimum and the max-margin rule have no steps: level lines.")
+        table,
+        title=f"Steps of training and of the rule: LG and alpha at length {PICTURED}",
+        x="steps",
+        y="value",
+        panel="task",
+        runs=runs[["task", "steps", "series", "value"]],
+        labels=("steps", "share of query rows"),
+        ticks=(100, 400, 2000, 8000, 32_000),
+    )
+    return output.figure(
+        figure,
+        table,
+        "budgets-by-task",
+        "LG and alpha against steps, a panel a task",
+        "Dots: seeds. The optimum and the max-margin rule have no steps: level lines.",
+    )

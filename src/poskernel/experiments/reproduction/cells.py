@@ -1,5 +1,6 @@
 """Cell by cell: alpha before training beside LG after it, existence, the hand taxonomy, and every seed as a dot."""
 
+import math
 from typing import TYPE_CHECKING
 
 from poskernel.experiments.comparison import BINARY_ALPHA, GENERALIZES, Comparison, along_lengths, at_length
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 
     from poskernel.report.page import FigurePanel, Panel, Section
 
+EXISTS = {"yes": True, "no": False, "conflict": False}
+"""Whether a kernel solves both lengths; other answers are none."""
+GROUNDS = {
+    "relative encoding, bounded offset": "#cfe3f3",
+    "absolute encoding, fixed position": "#d6ecd9",
+    "growing offset": "#fbe3c8",
+    "no match of encoding and task": "#ececec",
+}
+"""The classes of the hand taxonomy, with the ground they are drawn on."""
 TIER_WORDS = {1: "1 layer, 1 head", 2: "2 layers, 4 heads", 3: "4 layers, 4 heads"}
 
 
@@ -113,10 +123,16 @@ def dots(evidence: Evidence, output: Output, name: str, tiers: list[int]) -> "Fi
     data = shown[["tier", "cell", "seed", "alpha", "accuracy", "train_accuracy", "status"]]
     title = f"Predicted and trained at length {PICTURED_LENGTH}, seed by seed"
     figure = seed_dots(
-        data.drop_duplicates(["tier", "cell"]), data, title=title, axis_label="share of query rows",
+        data.drop_duplicates(["tier", "cell"]),
+        data,
+        title=title,
+        axis_label="share of query rows",
         panels={tier: TIER_WORDS[tier] for tier in tiers},
-    )  # fmt: skip
-    caption = "A bar is alpha, computed before training; a dot is LG of one trained model. Dots that lie apart are seeds that disagree."
+    )
+    caption = (
+        "A bar is alpha, computed before training; a dot is LG of one trained model. Dots that lie apart are seeds "
+        "that disagree."
+    )
     return output.figure(figure, data, f"{name}-seeds", "A line a cell: a bar for alpha, a dot a seed for LG", caption)
 
 
@@ -131,15 +147,17 @@ def taxonomy_table(found: Comparison) -> "pd.DataFrame":
     lines["taxonomy"] = [taxonomy_rule(*pair) for pair in pairs]
     lines["predicted"] = yes_or_none(lines["alpha"], BINARY_ALPHA)
     lines["trained"] = yes_or_none(lines["accuracy"], GENERALIZES)
-    lines["exists"] = [{"yes": True, "no": False, "conflict": False}.get(exists.get(pair)) for pair in pairs]
+    lines["exists"] = [EXISTS.get(str(exists.get(pair))) for pair in pairs]
     known = lines["predicted"].notna() & lines["trained"].notna()
-    lines["disagree"] = [bool(k and p != t) for k, p, t in zip(known, lines["predicted"], lines["trained"], strict=True)]
+    lines["disagree"] = [
+        bool(k and p != t) for k, p, t in zip(known, lines["predicted"], lines["trained"], strict=True)
+    ]
     return lines
 
 
 def yes_or_none(values: "pd.Series[float]", least: float) -> "list[bool | None]":
     """Whether each value is at least `least`; None where there is none."""
-    return [None if value != value else bool(value >= least) for value in values]
+    return [None if math.isnan(value) else bool(value >= least) for value in values]
 
 
 def cell_class(encoding: str, task: str) -> str:
@@ -151,7 +169,7 @@ def cell_class(encoding: str, task: str) -> str:
         return "relative encoding, bounded offset"
     if kind == "absolute" and offsets is OffsetRegime.FIXED_ABSOLUTE:
         return "absolute encoding, fixed position"
-    return "encoding and task of different kinds"
+    return "no match of encoding and task"
 
 
 def taxonomy_section(found: Comparison, output: Output, name: str) -> "Section":
@@ -162,7 +180,9 @@ def taxonomy_section(found: Comparison, output: Output, name: str) -> "Section":
     table = taxonomy_table(found)
     marks = {"predicted": "α", "trained": "LG", "exists": "∃"}
     title = f"Which cells carry over from {TRAINED_AT} to {PICTURED_LENGTH}: class, prediction, training, existence"
-    figure = tiles(table, title=title, group="class", marks=marks, disagree="disagree", note="α and LG disagree")
+    figure = tiles(
+        table, title=title, group="class", grounds=GROUNDS, marks=marks, disagree="disagree", note="α and LG disagree"
+    )
     caption = (
         f"α: alpha of at least {BINARY_ALPHA:g}. LG: mean accuracy of at least {GENERALIZES:g}. ∃: some kernel of the "
         "encoding solves both lengths. A filled ∃ beside a hollow α is selection, not impossibility."
@@ -177,10 +197,11 @@ def taxonomy_section(found: Comparison, output: Output, name: str) -> "Section":
         Finding("Cells in which alpha and the trained models agree:", f"{agreed} of {len(known)}"),
         Finding("Cells in which the hand-made taxonomy and the trained models agree:", f"{by_hand} of {len(known)}"),
         Finding(
-            "Cells whose encoding holds a kernel for both lengths while the selected one fails:", f"{len(selected)}",
+            "Cells whose encoding holds a kernel for both lengths while the selected one fails:",
+            f"{len(selected)}",
             ", ".join(f"{e} {t}" for e, t in zip(selected["encoding"], selected["task"], strict=True)),
         ),
-    ]  # fmt: skip
+    ]
     question = "Does the picture of relative, absolute and growing targets hold, and is a failure one of selection?"
     return Section("The taxonomy", question, findings, [panel], command="poskernel screen")
 
@@ -194,14 +215,18 @@ def length_section(evidence: Evidence, output: Output, name: str, tiers: list[in
     table = along_lengths(found.rows)
     title = f"Alpha (dashed) and LG (solid) against length, {TIER_WORDS[tiers[0]]}"
     curves = output.figure(
-        length_curves(table, title=title, train_length=TRAINED_AT), table, f"{name}-length-curves",
-        "Curves of alpha and LG against test length, a panel an encoding", "The band spans the seeds.",
-    )  # fmt: skip
+        length_curves(table, title=title, train_length=TRAINED_AT),
+        table,
+        f"{name}-length-curves",
+        "Curves of alpha and LG against test length, a panel an encoding",
+        "The band spans the seeds.",
+    )
     findings = []
     for length in (table["length"].min(), table["length"].max()):
         cells = table[table["length"] == length].dropna(subset=["alpha", "accuracy"])
         gap = mean((cells["accuracy"] - cells["alpha"]).abs(), seed=evidence.seed, interval="percentile")
-        findings.append(Finding(f"Mean distance between alpha and LG over {gap.n} cells, length {length}:", f"{gap}", gap.method))
+        findings.append(
+            Finding(f"Mean distance between alpha and LG over {gap.n} cells, length {length}:", f"{gap}", gap.method)
+        )
     question = "How do alpha and accuracy change as sequences grow?"
     return Section("How it fades with length", question, findings, [curves], command=f"poskernel study run {name}")
-

@@ -14,7 +14,7 @@ from poskernel.statistics import Precision, precision
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.page import Section
+    from poskernel.report.page import Panel, Section
 
 
 def learnable_precision(evidence: Evidence, name: str, tier: int) -> Precision:
@@ -70,23 +70,30 @@ def depth_sections(evidence: Evidence, output: Output, name: str = "paper") -> "
     if table.empty:
         return []
     long = table.melt("architecture", ["Spearman", "precision"], var_name="series", value_name="estimate")
-    long["series"] = long["series"].map({"Spearman": "Spearman, learnable cells", "precision": "LG ≥ 0.7 where α ≥ 0.5"})
+    long["series"] = long["series"].map(
+        {"Spearman": "Spearman, learnable cells", "precision": "LG ≥ 0.7 where α ≥ 0.5"}
+    )
     figure = interval_trend(
         long, title="Rank correlation and precision by depth", x="architecture", labels=("", "value, 95% interval")
     )
-    panels = [
+    panels: list[Panel] = [
         output.figure(
-            figure, long, f"{name}-depth", "Two lines with intervals: rank correlation and precision by architecture",
-            "Rank correlation: learnable cells, bootstrap over cells. Precision: rows of learnable cells with alpha of at least 0.5.",
+            figure,
+            long,
+            f"{name}-depth",
+            "Two lines with intervals: rank correlation and precision by architecture",
+            "Rank correlation: learnable cells, bootstrap over cells. Precision: rows of learnable cells with "
+            "alpha of at least 0.5.",
         ),
         output.table(table, f"{name}-depth", "Depth trend, learnable cells"),
-    ]  # fmt: skip
+    ]
     findings = [
         Finding(
             f"{line['architecture']}: cells with alpha below {BINARY_ALPHA:g} that generalize all the same:",
-            str(0 if line["rescued"] == "none" else len(line["rescued"].split(", "))), line["rescued"],
+            str(0 if line["rescued"] == "none" else len(line["rescued"].split(", "))),
+            line["rescued"],
         )
         for line in table.to_dict("records")
-    ]  # fmt: skip
+    ]
     question = "Does alpha still rank cells, and is a high alpha still a promise, with more layers and heads?"
     return [Section("Depth", question, findings, panels, command=f"poskernel study run {name}")]

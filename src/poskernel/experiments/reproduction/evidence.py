@@ -125,9 +125,14 @@ class Evidence:
         return Estimate(sum(part.value for part in parts) / len(parts), math.nan, math.nan, len(parts), EXACT)
 
     def accuracy(
-        self, encoding: str, task: str, length: int, tier: int = 1, metric: Metric = Metric.LENGTH_GENERALIZATION,
+        self,
+        encoding: str,
+        task: str,
+        length: int,
+        tier: int = 1,
+        metric: Metric = Metric.LENGTH_GENERALIZATION,
         steps: int = 2000,
-    ) -> Estimate:  # fmt: skip
+    ) -> Estimate:
         """Mean over the seeds of the default architecture's models, with a t interval."""
         values = self.values(trained_cell(encoding, task, tier, steps), metric, length)
         return mean(values) if len(values) else missing(f"no model of {encoding} {task}, tier {tier}, {steps} steps")

@@ -37,7 +37,10 @@ def by_cells(evidence: Evidence) -> str:
         moved(names, PAPER_LEARNABLE, "cells learned"),
     ]
     found = "; ".join(filter(None, told))
-    return found or "the same cells are learned and generalize as in the paper; their order within is not explained by the rows"
+    return (
+        found
+        or "the same cells are learned and generalize as in the paper; their order within is not explained by the rows"
+    )
 
 
 def by_violations(tier: int) -> Callable[[Evidence], str]:
@@ -47,9 +50,13 @@ def by_violations(tier: int) -> Callable[[Evidence], str]:
         broken = violations(evidence.comparison("paper", tier).rows, PRECISION_TAUS[0])
         lines = [
             f"{line['encoding']} {line['task']} at {line['length']} ({line['seeds']} seeds)"
-            + ("" if tier > 1 or (f"{line['encoding']} {line['task']}", line["length"]) in PAPER_VIOLATIONS else ", not in the paper's list")
+            + (
+                ""
+                if tier > 1 or (f"{line['encoding']} {line['task']}", line["length"]) in PAPER_VIOLATIONS
+                else ", not in the paper's list"
+            )
             for line in broken.to_dict("records")
-        ]  # fmt: skip
+        ]
         return f"rows that fall short: {', '.join(lines)}" if lines else "no row falls short here"
 
     return explain
@@ -66,7 +73,8 @@ def by_seeds(
             return NOT_EXPLAINED
         above = int((values > paper).sum())
         return (
-            f"our {len(values)} seeds range from {values.min():.2f} to {values.max():.2f}, {above} of them above the paper's value; "
+            f"our {len(values)} seeds range from {values.min():.2f} to {values.max():.2f}, {above} of them "
+            "above the paper's value; "
             "why is not explained by the rows"
         )
 

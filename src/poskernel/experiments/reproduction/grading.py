@@ -42,7 +42,9 @@ def how_well(evidence: Evidence, output: Output, name: str, tiers: list[int]) ->
             shown = ("Spearman, all cells", LEARNABLE_SPEARMAN, "precision at alpha of 0.5")
             findings = [finding_of(found[one]) for one in shown]
         caption = f"Every statistic, {TIER_WORDS[tier]}"
-        panels.append(output.table(statistics_table(found), f"{name}-statistics-tier-{tier}", caption, {"p": ".2g"}, True))
+        panels.append(
+            output.table(statistics_table(found), f"{name}-statistics-tier-{tier}", caption, {"p": ".2g"}, True)
+        )
         broken = violations(evidence.comparison(name, tier).rows, PRECISION_TAUS[0])
         if len(broken):
             caption = f"Rows with alpha of at least {PRECISION_TAUS[0]:g} and LG below 0.7, {TIER_WORDS[tier]}"
@@ -66,10 +68,8 @@ def scatter_by_tier(evidence: Evidence, output: Output, name: str, tiers: list[i
     from poskernel.report.sweeps import scatter_panels
 
     cells = pd.concat([evidence.comparison(name, tier).cells.assign(tier=tier) for tier in tiers])
-    notes = {
-        tier: f"{TIER_WORDS[tier]}\nSpearman, learnable:\n{statistics(evidence, name, tier)[LEARNABLE_SPEARMAN].estimate}"
-        for tier in tiers
-    }
+    ranks = {tier: statistics(evidence, name, tier)[LEARNABLE_SPEARMAN].estimate for tier in tiers}
+    notes = {tier: f"{TIER_WORDS[tier]}\nSpearman, learnable:\n{ranks[tier]}" for tier in tiers}
     figure = scatter_panels(cells, title="Alpha against LG, means over lengths and seeds", panel="tier", notes=notes)
     caption = "One point a cell; encodings stand a little beside their true alpha. Dashed: measured = predicted."
     return output.figure(figure, cells, f"{name}-scatter", "Scatter of LG against alpha, a panel a tier", caption)
@@ -89,8 +89,12 @@ def hidden(evidence: Evidence, name: str, tier: int) -> "Section":
         "within them asks whether alpha tells more than which encoding, or which task, generalizes at all. "
         "Seeds repeat one cell and add nothing to this.\n\n" + hidden_words(found)
     )
-    question = "How much of the agreement is left when cells that share an encoding or a task are not counted as independent?"
-    return Section("What the rank statistics hide", question, findings, text=text, command=f"poskernel study report {name}")
+    question = (
+        "How much of the agreement is left when cells that share an encoding or a task are not counted as independent?"
+    )
+    return Section(
+        "What the rank statistics hide", question, findings, text=text, command=f"poskernel study report {name}"
+    )
 
 
 def cluster_finding(found: Statistic) -> "Finding":
@@ -98,7 +102,9 @@ def cluster_finding(found: Statistic) -> "Finding":
     from poskernel.report.page import Finding
 
     p = f"p = {found.p:.2g}; " if found.p == found.p else ""
-    return Finding(f"{found.name}:", f"{found.estimate}", p + "; ".join(filter(None, (found.estimate.method, found.method))))
+    return Finding(
+        f"{found.name}:", f"{found.estimate}", p + "; ".join(filter(None, (found.estimate.method, found.method)))
+    )
 
 
 def hidden_words(found: dict[str, Statistic]) -> str:
@@ -108,7 +114,9 @@ def hidden_words(found: dict[str, Statistic]) -> str:
         for cluster in ("encodings", "tasks"):
             one = found[f"Spearman, {scope}, whole {cluster} drawn"].estimate
             if one.low != one.low:
-                words.append(f"With whole {cluster} drawn, the correlation over {scope} has no interval ({one.method}).")
+                words.append(
+                    f"With whole {cluster} drawn, the correlation over {scope} has no interval ({one.method})."
+                )
                 continue
             covers = "includes 0" if one.low <= 0 <= one.high else "excludes 0"
             before = found[plain].estimate

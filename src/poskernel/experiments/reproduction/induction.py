@@ -11,7 +11,7 @@ from poskernel.study import Metric
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.page import Section
+    from poskernel.report.page import FigurePanel, Panel, Section
 
 ALPHAS = {Metric.ALPHA_CONTENT: "content alpha", Metric.ALPHA_PLUS: "alpha+", Metric.ALPHA_GRADED: "graded alpha+"}
 
@@ -70,24 +70,40 @@ def induction_sections(evidence: Evidence, output: Output) -> "list[Section]":
     for architecture in dict.fromkeys(table["architecture"]):
         for name in ("alpha+", "graded alpha+"):
             found = ranking(table, architecture, name, evidence.seed)
-            findings.append(Finding(f"{architecture}: Spearman of {name} and LG over {found.n} encodings:", f"{found}", found.method))
+            findings.append(
+                Finding(
+                    f"{architecture}: Spearman of {name} and LG over {found.n} encodings:", f"{found}", found.method
+                )
+            )
     text = (
-        "The target is the token after the previous occurrence of the current one: no positional kernel names it, so alpha is "
-        "undefined as a share of a fixed target and the paper counts it as 0. alpha+ is 1 where one rule 'match the token, "
+        "The target is the token after the previous occurrence of the current one: no positional kernel names "
+        "it, so alpha is "
+        "undefined as a share of a fixed target and the paper counts it as 0. alpha+ is 1 where one rule "
+        "'match the token, "
         "then shift' names every target; it is the same for every encoding, so it cannot rank them. The graded "
         "alpha+ weights it by the encoding's alpha on prev, which the matching circuit needs."
     )
-    panels = [induction_figure(evidence, output, table), output.table(table, "induction", f"Induction at length {PICTURED_LENGTH}")]
+    panels: list[Panel] = [
+        induction_figure(output, table),
+        output.table(table, "induction", f"Induction at length {PICTURED_LENGTH}"),
+    ]
     return [Section(title, question, findings, panels, text=text, command="poskernel study run content")]
 
 
-def induction_figure(evidence: Evidence, output: Output, table: "pd.DataFrame"):  # type: ignore[no-untyped-def]
+def induction_figure(output: Output, table: "pd.DataFrame") -> "FigurePanel":
     """LG by encoding and depth with its interval, the graded alpha+ beside it."""
     from poskernel.report.intervals import forest
 
     figure = forest(
-        table, title=f"Induction: LG at length {PICTURED_LENGTH} and what predicts it", label="encoding", estimate="LG",
-        series="architecture", other=("graded alpha+", "graded α+"), axis_label="LG (share of rows); interval over seeds",
+        table,
+        title=f"Induction: LG at length {PICTURED_LENGTH} and what predicts it",
+        label="encoding",
+        estimate="LG",
+        series="architecture",
+        other=("graded alpha+", "graded α+"),
+        axis_label="LG (share of rows); interval over seeds",
         limits=(-0.04, 1.04),
-    )  # fmt: skip
-    return output.figure(figure, table, "induction", "LG of induction by encoding, one and two layers", "Diamond: graded alpha+.")
+    )
+    return output.figure(
+        figure, table, "induction", "LG of induction by encoding, one and two layers", "Diamond: graded alpha+."
+    )

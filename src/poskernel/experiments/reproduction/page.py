@@ -67,11 +67,15 @@ def coverage_section(names: list[str], evidence: Evidence, output: Output) -> "S
         sentence = "Measurements that two studies' files hold with different values (each study shows its own):"
         findings.append(Finding(sentence, str(evidence.clashes)))
     text = (
-        "Unlearned and failed measurements stay in: an unlearned model's accuracy counts like any other, a failed one has "
-        "no value and is left out where a value is needed. Where models are missing, numbers are those of the models there are."
+        "Unlearned and failed measurements stay in: an unlearned model's accuracy counts like any other, a "
+        "failed one has "
+        "no value and is left out where a value is needed. Where models are missing, numbers are those of the "
+        "models there are."
     )
     panel = output.table(table, "coverage", "Measurements by study")
-    return Section("What was measured", "Which measurements are there, and which are missing?", findings, [panel], text=text)
+    return Section(
+        "What was measured", "Which measurements are there, and which are missing?", findings, [panel], text=text
+    )
 
 
 def write_report(name: str, evidence: Evidence, folder: Path) -> Path:
@@ -89,7 +93,8 @@ def write_report(name: str, evidence: Evidence, folder: Path) -> Path:
     write_whole(folder / "manifest.json", json.dumps(about, indent=1) + "\n")
     versions = ", ".join(f"{library} {value}" for library, value in about["versions"].items())
     lead = (
-        f"{study.question} Everything here is computed from {evidence.source}; figures and tables lie beside this page as png, svg, csv "
+        f"{study.question} Everything here is computed from {evidence.source}; figures and tables lie beside "
+        "this page as png, svg, csv "
         "and LaTeX. Intervals are 95%."
     )
     title = "The realizability study, reproduced" if name == "paper" else f"Study: {name}"

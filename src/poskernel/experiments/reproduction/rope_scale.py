@@ -18,7 +18,7 @@ from poskernel.study.studies import FIVE_RULES, ROPE_SCALES
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.page import FigurePanel, Section
+    from poskernel.report.page import FigurePanel, Panel, Section
 
 TASK = "skip3"
 STEPS = (2000, 8000)
@@ -63,7 +63,9 @@ def runs_at(evidence: Evidence, scale: float, steps: int) -> "pd.DataFrame":
 
 def false_negatives(table: "pd.DataFrame") -> "pd.DataFrame":
     """Scales at which trained models generalize, at any budget, though the paper's rule has alpha below 0.5."""
-    generalizes = table[[f"LG, {steps} steps" for steps in STEPS]].map(lambda found: found.value >= GENERALIZES).any(axis=1)
+    generalizes = (
+        table[[f"LG, {steps} steps" for steps in STEPS]].map(lambda found: found.value >= GENERALIZES).any(axis=1)
+    )
     return table[generalizes & (table[rule_words("adam")] < BINARY_ALPHA)]
 
 
@@ -72,23 +74,30 @@ def answer(table: "pd.DataFrame") -> str:
     wrong = false_negatives(table)
     trained = table[f"LG, {STEPS[0]} steps"].map(lambda found: found.n > 0).any()
     if not trained:
-        return "No model of this study is there yet, so there is no false negative to explain; the predictions stand below."
+        return "No model of this study is there yet, so there is no false negative to explain; predictions stand below."
     if wrong.empty:
-        return "No scale has models that generalize where the paper's rule predicts failure: there is no false negative in these rows."
+        return "No scale has models that generalize where the paper's rule predicts failure: no false negative here."
     words = [f"False negatives of the paper's rule at scale {', '.join(wrong['scale'])}."]
     for line in wrong.to_dict("records"):
         others = [rule for rule in FIVE_RULES if rule != "adam" and line[rule_words(rule)] >= BINARY_ALPHA]
-        later = [rule_words(rule) for rule in RULES if rule.startswith("adam:") and line[rule_words(rule)] >= BINARY_ALPHA]
+        later = [
+            rule_words(rule) for rule in RULES if rule.startswith("adam:") and line[rule_words(rule)] >= BINARY_ALPHA
+        ]
         if line["exists"] != "yes":
-            words.append(f"Scale {line['scale']}: no kernel of the family is known to solve both lengths ({line['exists']}): not explained by selection.")
+            words.append(
+                f"Scale {line['scale']}: no kernel of the family is known to solve both lengths "
+                f"({line['exists']}): not explained by selection."
+            )
         elif others or later:
             words.append(
-                f"Scale {line['scale']}: a kernel of the family solves both lengths, and {', '.join([*others, *later])} select "
+                f"Scale {line['scale']}: a kernel of the family solves both lengths, and "
+                f"{', '.join([*others, *later])} select "
                 "one that transfers: the zero is the optimiser's, not the family's."
             )
         else:
             words.append(
-                f"Scale {line['scale']}: a kernel of the family solves both lengths, but no rule here selects one: a gap of selection "
+                f"Scale {line['scale']}: a kernel of the family solves both lengths, but no rule here selects "
+                "one: a gap of selection "
                 "that no rule closes."
             )
     return " ".join(words)
@@ -104,18 +113,55 @@ def rope_scale_sections(evidence: Evidence, output: Output) -> "list[Section]":
         return [not_run(title, question, "rope-scale")]
     table = scale_table(evidence)
     findings = [
-        Finding(f"Scale {line['scale']}: LG at length {PICTURED_LENGTH} after {steps} steps, alpha of the paper's rule {line[rule_words('adam')]:.2f}, exists: {line['exists']}",
-                f"{line[f'LG, {steps} steps']}", line[f"LG, {steps} steps"].method)
-        for line in table.to_dict("records") for steps in STEPS if line[f"LG, {steps} steps"].n
-    ]  # fmt: skip
-    fives = ["scale", *map(rule_words, FIVE_RULES), "exists", *(f"LG, {steps} steps" for steps in STEPS), *(f"train accuracy, {steps} steps" for steps in STEPS)]
+        Finding(
+            f"Scale {line['scale']}: LG at length {PICTURED_LENGTH} after {steps} steps, alpha of the paper's "
+            f"rule {line[rule_words('adam')]:.2f}, exists: {line['exists']}",
+            f"{line[f'LG, {steps} steps']}",
+            line[f"LG, {steps} steps"].method,
+        )
+        for line in table.to_dict("records")
+        for steps in STEPS
+        if line[f"LG, {steps} steps"].n
+    ]
+    fives = [
+        "scale",
+        *map(rule_words, FIVE_RULES),
+        "exists",
+        *(f"LG, {steps} steps" for steps in STEPS),
+        *(f"train accuracy, {steps} steps" for steps in STEPS),
+    ]
     by_steps = ["scale", *(rule_words(rule) for rule in RULES if rule.startswith("adam") and rule != "adam0")]
-    panels = [
+    panels: list[Panel] = [
+        scale_map(table, output),
         scale_figure(evidence, table, output),
         output.table(table[fives], "rope-scale", f"RoPE with scaled frequencies on {TASK}, length {PICTURED_LENGTH}"),
         output.table(table[by_steps], "rope-scale-steps", "Alpha of the adam rule by its number of steps"),
     ]
     return [Section(title, question, findings, panels, text=answer(table), command="poskernel study run rope-scale")]
+
+
+def scale_map(table: "pd.DataFrame", output: Output) -> "FigurePanel":
+    """Every rule's alpha, and LG, at every scale: a heat map."""
+    from poskernel.report.figures import heat_maps
+
+    shown = {rule_words(rule): f"α, {rule_words(rule)}" for rule in RULES}
+    trained = [f"LG, {steps} steps" for steps in STEPS]
+    values = table.assign(**{name: [found.value for found in table[name]] for name in trained})
+    values["exists"] = [{"yes": 1.0, "no": 0.0, "conflict": 0.0}.get(word) for word in table["exists"]]
+    names = {**shown, "exists": "exists (1: yes)", **{name: f"trained {name}" for name in trained}}
+    long = values.melt("scale", list(names), var_name="what", value_name="value")
+    long = long.assign(what=long["what"].map(names), value=long["value"].astype(float), value_reason="no rows")
+    figure = heat_maps(
+        long,
+        {"value": f"length {PICTURED_LENGTH}"},
+        title=f"{TASK} under RoPE with scaled frequencies: predicted, possible, trained",
+        rows="what",
+        columns="scale",
+    )
+    caption = "Models of 8000 steps were planned for scales below 0.1 alone."
+    return output.figure(
+        figure, long, "rope-scale-map", "Heat map of alpha by rule, existence and LG by scale", caption
+    )
 
 
 def scale_figure(evidence: Evidence, table: "pd.DataFrame", output: Output) -> "FigurePanel":
@@ -126,8 +172,9 @@ def scale_figure(evidence: Evidence, table: "pd.DataFrame", output: Output) -> "
 
     runs = [
         runs_at(evidence, scale, steps).assign(scale=scale, series=f"trained LG, {steps} steps")
-        for scale in ROPE_SCALES for steps in STEPS
-    ]  # fmt: skip
+        for scale in ROPE_SCALES
+        for steps in STEPS
+    ]
     dots = pd.concat(runs).assign(value=lambda rows: rows["accuracy"])[["scale", "series", "value"]].dropna()
     lines = dots.groupby(["series", "scale"])["value"].mean().reset_index()
     shown = [*map(rule_words, FIVE_RULES), rule_words("adam:steps=10000")]
@@ -135,7 +182,17 @@ def scale_figure(evidence: Evidence, table: "pd.DataFrame", output: Output) -> "
     alphas = alphas.assign(scale=alphas["scale"].astype(float), series="α, " + alphas["series"])
     both = pd.concat([lines, alphas], ignore_index=True)
     figure = sweep(
-        both, title=f"Alpha by rule, and LG, at length {PICTURED_LENGTH} by scale of RoPE's frequencies", x="scale", y="value",
-        runs=dots, labels=("scale of the frequencies", "share of query rows"),
-    )  # fmt: skip
-    return output.figure(figure, both, "rope-scale", "Lines of alpha by rule and of LG against the scale of RoPE's frequencies", "Thick lines: trained models, a dot a seed. Dashed: alpha by selection rule.")
+        both,
+        title=f"Alpha by rule, and LG, at length {PICTURED_LENGTH} by scale of RoPE's frequencies",
+        x="scale",
+        y="value",
+        runs=dots,
+        labels=("scale of the frequencies", "share of query rows"),
+    )
+    return output.figure(
+        figure,
+        both,
+        "rope-scale",
+        "Lines of alpha by rule and of LG against the scale of RoPE's frequencies",
+        "Thick lines: trained models, a dot a seed. Dashed: alpha by selection rule.",
+    )

@@ -1,5 +1,6 @@
 """Which selection rule's alpha goes with trained models: five rules, and the adam rule by its number of steps."""
 
+import math
 from typing import TYPE_CHECKING
 
 from poskernel.experiments.reproduction.evidence import Evidence
@@ -12,7 +13,7 @@ from poskernel.study.units import LEARNABLE
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.page import Section
+    from poskernel.report.page import Panel, Section
 
 DEFAULT_STEPS = 400
 """Steps of the adam rule where none are named."""
@@ -36,13 +37,20 @@ def aggregated(evidence: Evidence, rule: str, scope: str, budget: int = 2000) ->
         seeds = rows.drop_duplicates([*CELL, "seed"]).groupby(CELL)["train_accuracy"].mean()
         kept = seeds[seeds > LEARNABLE].reset_index()[CELL]
         rows = rows.merge(kept, on=CELL)
-    return rows.dropna(subset=["alpha", "accuracy"]).groupby(LEVELS[level], sort=False)[["alpha", "accuracy"]].mean().reset_index()
+    return (
+        rows.dropna(subset=["alpha", "accuracy"])
+        .groupby(LEVELS[level], sort=False)[["alpha", "accuracy"]]
+        .mean()
+        .reset_index()
+    )
 
 
 def rule_correlation(evidence: Evidence, rule: str, scope: str) -> Estimate:
     """Spearman of a rule's alpha and LG; whole cells are drawn for the interval, their lengths are not independent."""
     chosen = aggregated(evidence, rule, scope)
-    return spearman(chosen["alpha"], chosen["accuracy"], seed=evidence.seed, clusters=chosen["encoding"] + " " + chosen["task"])
+    return spearman(
+        chosen["alpha"], chosen["accuracy"], seed=evidence.seed, clusters=chosen["encoding"] + " " + chosen["task"]
+    )
 
 
 def rules_table(evidence: Evidence) -> "pd.DataFrame":
@@ -52,8 +60,15 @@ def rules_table(evidence: Evidence) -> "pd.DataFrame":
     lines = []
     for rule in RULES:
         found = {scope: rule_correlation(evidence, rule, scope) for scope in SCOPES}
-        lines.append({"rule": rule_words(rule), **found, "rows": found["all rows"].n, "learnable n": found["learnable rows"].n})
+        lines.append(
+            {"rule": rule_words(rule), **found, "rows": found["all rows"].n, "learnable n": found["learnable rows"].n}
+        )
     return pd.DataFrame(lines)
+
+
+def nan_last(value: float) -> float:
+    """A value to take the greatest of: below every other where it is undefined."""
+    return -math.inf if math.isnan(value) else value
 
 
 def rules_sections(evidence: Evidence, output: Output) -> "list[Section]":
@@ -67,18 +82,32 @@ def rules_sections(evidence: Evidence, output: Output) -> "list[Section]":
     table = rules_table(evidence)
     long = table.melt("rule", ["learnable rows", "all cells"], var_name="scope", value_name="estimate")
     figure = forest(
-        long, title="Spearman of alpha and LG, by selection rule", label="rule", series="scope",
-        axis_label="Spearman, 95% interval with whole cells drawn", limits=(-1, 1.02),
-    )  # fmt: skip
-    picture = output.figure(figure, long, "rules", "A line a rule: rank correlation with its interval", "One layer, one head, 2000 steps.")
-    best = table.loc[table["learnable rows"].map(lambda found: found.value).idxmax()]
+        long,
+        title="Spearman of alpha and LG, by selection rule",
+        label="rule",
+        series="scope",
+        axis_label="Spearman, 95% interval with whole cells drawn",
+    )
+    picture = output.figure(
+        figure, long, "rules", "A line a rule: rank correlation with its interval", "One layer, one head, 2000 steps."
+    )
+    best = max(table.to_dict("records"), key=lambda line: nan_last(line["learnable rows"].value))
     overlapping = [
-        line["rule"] for line in table.to_dict("records")
+        line["rule"]
+        for line in table.to_dict("records")
         if line["rule"] != best["rule"] and line["learnable rows"].high >= best["learnable rows"].low
-    ]  # fmt: skip
+    ]
     findings = [
-        Finding(f"Highest on the {best['learnable n']} learnable rows: {best['rule']}", f"{best['learnable rows']}", best["learnable rows"].method),
-        Finding("Rules whose interval reaches into that of the highest: the rows do not tell these apart.", f"{len(overlapping)} of {len(table) - 1}", ", ".join(overlapping)),
-    ]  # fmt: skip
-    panels = [picture, output.table(table, "rules", "Spearman of alpha and LG by selection rule")]
+        Finding(
+            f"Highest on the {best['learnable n']} learnable rows: {best['rule']}",
+            f"{best['learnable rows']}",
+            best["learnable rows"].method,
+        ),
+        Finding(
+            "Rules whose interval reaches into that of the highest: the rows do not tell these apart.",
+            f"{len(overlapping)} of {len(table) - 1}",
+            ", ".join(overlapping),
+        ),
+    ]
+    panels: list[Panel] = [picture, output.table(table, "rules", "Spearman of alpha and LG by selection rule")]
     return [Section(title, question, findings, panels, command="poskernel study run rules")]

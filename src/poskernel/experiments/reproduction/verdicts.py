@@ -4,8 +4,8 @@
 
 1. the difference is at most the tolerance of its kind, or half a unit of the paper's last printed digit;
 2. the paper's value lies in our 95% interval, widened by that half unit;
-3. our value lies in the paper's interval, likewise widened. Where the paper gives mean and SD over 5 seeds, its interval
-   is the mean plus or minus 2 SD / sqrt(5).
+3. our value lies in the paper's interval, likewise widened. Where the paper gives mean and SD over 5 seeds, its
+   interval is the mean plus or minus 2 SD / sqrt(5).
 
 Tolerances: an alpha is computed, not sampled, so rounding alone is allowed; a count or a yes has to be the same.
 """
