@@ -233,6 +233,35 @@ def export(
             write_rows(chosen, store, "json" if session.json else format, to)
 
 
+@study.command(name="report")
+def report_study(name: str = "paper", /, *, results: Path | None = None, session: Session = DEFAULTS) -> None:
+    """Every table and figure of a study on one page, with its files; `paper` has those of all the paper's studies.
+
+    Files go to `--out FOLDER` (default: out/reports/NAME).
+
+    Parameters
+    ----------
+    name
+        A study: see `poskernel study list`.
+    results
+        Folder of committed results to read instead of the store: each STUDY/rows.parquet in it is used.
+    """
+    from poskernel.experiments.reproduction.evidence import Evidence
+    from poskernel.experiments.reproduction.page import write_report
+
+    named_study(name)
+    if results is not None:
+        evidence = Evidence.from_results(results, session.seed)
+    else:
+        with open_store(session) as store:
+            evidence = Evidence.from_store(store, session.seed)
+    path = write_report(name, evidence, session.out or Path("out", "reports", name))
+    if session.json:
+        console.print_json({"schema": "poskernel.study-report/1", "study": name, "report": str(path)})
+    else:
+        sys.stdout.write(f"{path}\n")
+
+
 @study.command(name="import")
 def import_study(folder: Path, /, *, session: Session = DEFAULTS) -> None:
     """Bring committed rows into the store; what ended there stays, and what differs from it is reported.
