@@ -11,13 +11,29 @@ from hypothesis import strategies as st
 
 import reference
 from cells import kernel
-from poskernel.encodings import ENCODINGS, Alibi, Encoding, Learned, Nope, Rope, Sinusoidal
+from poskernel.encodings import (
+    ENCODINGS,
+    T5,
+    Alibi,
+    Cope,
+    Encoding,
+    Fire,
+    KerpleLog,
+    KerplePower,
+    Learned,
+    LearnedGaussian,
+    Nope,
+    Randomized,
+    Rope,
+    Shaw,
+    Sinusoidal,
+)
 from poskernel.errors import InputError
 from poskernel.kernel import StationaryKernel
 from poskernel.realizability.alignment import row_margins
 from poskernel.realizability.existence import Exists, existence, order_cycle
 from poskernel.realizability.margin_programme import best_margin, margin_constraints
-from poskernel.tasks import TASKS, Targets
+from poskernel.tasks import TASKS, Skip, Targets
 
 MODULE = importlib.import_module("poskernel.realizability.existence")  # the package's attribute is the function
 POSITIONAL = reference.POSITIONAL_TASKS
@@ -121,6 +137,61 @@ def test_short_lengths_conflict_whatever_the_kernel(encoding: Encoding, task: st
         assert found.answer is Exists.CONFLICT
         assert f"other targets at length {length}" in found.reason
     assert existence(encoding, TASKS[task], 20, 39).answer is not Exists.CONFLICT
+
+
+@pytest.mark.parametrize("length", [None, 60])
+def test_buckets_and_clipped_offsets_tie_from_where_they_are_shared(length: int | None) -> None:
+    """T5 shares buckets from offset 16 on, Shaw everything from its clip on: no kernel tells such offsets apart."""
+    assert answers(T5(), length) == only("prev", "skip2", "skip3", "skip5", *(["copy"] if length is None else []))
+    assert answers(Shaw(4), length) == only("prev", "skip2", "skip3")
+    for encoding, last in ((T5(), 15), (Shaw(4), 3), (Shaw(16), 15)):
+        for offset in (last, last + 1):
+            found = existence(encoding, Skip(offset), 20, length)
+            assert found.answer is (Exists.YES if offset == last else Exists.NO)
+            assert ("equal features" in found.reason) == (offset > last)
+
+
+def test_all_far_offsets_of_t5_tie() -> None:
+    """From 113 on there is one bucket: whatever offset is asked for there, the next one ties with it."""
+    far = Skip(112)  # the last of its bucket, which holds nearer offsets as well
+    assert existence(T5(), far, 120).answer is Exists.NO
+    rows = torch.arange(114, 130)
+    weights = torch.randn(32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for offset in range(113, 130):
+        deep = rows[rows > offset]
+        if len(deep):
+            assert row_margins(T5().family(20, 200).kernel(weights), Targets(deep, deep - offset)).share == 0
+
+
+def test_kerple_with_a_fixed_rate_solves_what_alibi_does() -> None:
+    assert answers(KerpleLog()) == only()
+    itself = Skip(0)
+    assert existence(KerpleLog(), itself, 20, 60).answer is Exists.YES
+    assert existence(Alibi(), itself, 20, 60).answer is Exists.YES
+
+
+@pytest.mark.parametrize(
+    ("encoding", "length", "words"),
+    [
+        (Fire(), None, "not linear in the weights"),
+        (Fire(), 60, "not linear in the weights"),
+        (KerplePower(), 60, "not linear in the weights"),
+        (KerpleLog(free_rate=True), 60, "not linear in the weights"),
+        (Randomized(), None, "not linear in the weights on one grid"),
+        (Randomized(), 60, "what 'randomized' is at length 60 is drawn at random"),
+        (LearnedGaussian(), 60, "what 'learned-iid' is at length 60 is drawn at random"),
+        (Cope(), None, "gates that depend on the tokens"),
+    ],
+)
+def test_existence_is_not_asked_where_it_has_no_answer(encoding: Encoding, length: int | None, words: str) -> None:
+    found = existence(encoding, TASKS["prev"], 20, length)
+    assert found.answer is Exists.NOT_APPLICABLE
+    assert (found.margin, found.upper_bound) == (None, None)
+    assert words in found.reason
+
+
+def test_the_trained_rows_of_gaussian_positions_are_fixed_so_existence_is_asked() -> None:
+    assert existence(LearnedGaussian(), TASKS["reverse"], 20).answer is Exists.YES
 
 
 @pytest.mark.parametrize(("scale", "margin"), [(0.05, 2.0e-3), (0.03, 6.9e-4), (0.01, 7.4e-5)])

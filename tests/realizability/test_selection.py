@@ -1,5 +1,6 @@
 import math
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,20 @@ from torch import Tensor
 
 import reference
 from cells import STUDY_NAMES, kernel, selections
-from poskernel.encodings import ENCODINGS, Alibi, KernelFamily, Learned, RelativeFamily, Rope, Sinusoidal
+from poskernel.encodings import (
+    ENCODINGS,
+    Alibi,
+    Fire,
+    KernelFamily,
+    KerpleLog,
+    KerplePower,
+    Learned,
+    Randomized,
+    RelativeFamily,
+    Rope,
+    Sinusoidal,
+    parse_encoding,
+)
 from poskernel.errors import InputError, MissingExtraError
 from poskernel.realizability.alignment import row_margins
 from poskernel.realizability.selection import (
@@ -19,6 +33,7 @@ from poskernel.realizability.selection import (
     MaxMargin,
     MinNorm,
     Optimum,
+    SelectionRule,
     TrainingSpan,
     causal_pairs,
     least_norm,
@@ -253,6 +268,92 @@ def test_learned_min_norm_is_the_pattern_itself() -> None:
     (chosen,) = MinNorm().select(Learned().family(6, 6), [targets], 6)
     assert chosen.weights is not None
     torch.testing.assert_close(chosen.weights, torch.diag(torch.ones(5, dtype=torch.float64), -1), atol=1e-14, rtol=0)
+
+
+def plain_adam(start: Tensor, loss: Callable[[Tensor], Tensor], steps: int) -> Tensor:
+    """torch's own optimiser on a loss, with the rule's other defaults."""
+    weights = start.clone().requires_grad_()
+    optimiser = torch.optim.Adam([weights], lr=0.1, weight_decay=1e-4)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss(weights).backward()
+        optimiser.step()
+    return weights.detach()
+
+
+def network_grid(weights: Tensor, length: int) -> Tensor:
+    """FIRE's logits, row by row."""
+    slope, bias, output, last = weights.split([32, 32, 32, 1])
+    rows = []
+    for query in range(length):
+        offset = torch.tensor([max(query - key, 0) for key in range(length)], dtype=torch.float64)
+        argument = torch.log(0.1 * offset + 1) / math.log(0.1 * 512 + 1)
+        rows.append((argument[:, None] * slope + bias).relu() @ output + last)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("task", ["prev", "first"])
+def test_adam_fits_a_family_that_is_not_linear_from_its_start(task: str) -> None:
+    family, loss = Fire().family(12, 12), reference.cross_entropy(task, 12)
+    (chosen,) = Adam(steps=40).select(family, [TASKS[task].targets(12)], 12)
+    expected = plain_adam(family.start(), lambda weights: loss(network_grid(weights, 12)), 40)
+    assert chosen.weights is not None
+    torch.testing.assert_close(chosen.weights, expected, atol=1e-8, rtol=0)
+
+
+def test_adam_fits_kerple_through_softplus() -> None:
+    family, loss = KerpleLog(free_rate=True).family(9, 9), reference.cross_entropy("prev", 9)
+    offset = torch.tensor([[max(i - j, 0) for j in range(9)] for i in range(9)], dtype=torch.float64)
+
+    def of_weights(weights: Tensor) -> Tensor:
+        first, second = torch.nn.functional.softplus(weights)
+        return loss(-first * torch.log(1 + second * offset))
+
+    (chosen,) = Adam(steps=60).select(family, [TASKS["prev"].targets(9)], 9)
+    assert chosen.weights is not None
+    torch.testing.assert_close(chosen.weights, plain_adam(family.start(), of_weights, 60), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("inner", ["t5", "sinusoidal"])
+def test_adam_fits_randomized_positions_on_the_mean_loss_over_draws(inner: str) -> None:
+    encoding = Randomized(inner, positions=30, train_draws=3)
+    family, plain = encoding.family(9, 9), parse_encoding(inner).family(30, 30)
+    loss = reference.cross_entropy("skip2", 9)
+
+    def of_weights(weights: Tensor) -> Tensor:
+        whole = plain.grid_logits(weights[None], 30)[0]
+        return sum((loss(whole[sample][:, sample]) for sample in family.position), torch.tensor(0.0)) / 3  # type: ignore[attr-defined]
+
+    (chosen,) = Adam(steps=40).select(family, [TASKS["skip2"].targets(9)], 9)
+    assert chosen.weights is not None
+    torch.testing.assert_close(chosen.weights, plain_adam(family.start(), of_weights, 40), atol=1e-9, rtol=0)
+
+
+def test_a_batch_that_is_not_linear_equals_its_cells_alone() -> None:
+    for encoding in (Fire(width=4), Randomized("alibi", positions=30, train_draws=2)):
+        family, targets = encoding.family(9, 9), [TASKS[name].targets(9) for name in ("prev", "first")]
+        together = Adam(steps=20).select(family, targets, 9)
+        for each, wanted in zip(together, targets, strict=True):
+            (alone,) = Adam(steps=20).select(family, [wanted], 9)
+            assert each.weights is not None
+            assert alone.weights is not None
+            torch.testing.assert_close(each.weights, alone.weights, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("rule", [Optimum(), MaxMargin(), MinNorm()], ids=lambda rule: rule.name)
+def test_rules_that_solve_programmes_need_a_linear_family(rule: SelectionRule) -> None:
+    targets = [TASKS["prev"].targets(9)] * 2
+    for encoding in (Fire(), KerplePower(), Randomized(positions=30)):
+        chosen = rule.select(encoding.family(9, 9), targets, 9)
+        assert [each.weights for each in chosen] == [None, None]
+        assert f"rule {rule.name} needs logits that are linear in the weights" in chosen[0].note
+
+
+def test_min_norm_with_every_weight_at_its_bound_is_zero() -> None:
+    (chosen,) = MinNorm().select(KerpleLog().family(12, 12), [TASKS["prev"].targets(12)], 12)
+    assert chosen.weights is not None
+    assert chosen.weights.tolist() == [0.0]
+    assert chosen.note == "every weight is held at its bound"
 
 
 @pytest.mark.parametrize(

@@ -286,8 +286,11 @@ def explain_draws(draws: Sequence[RowMargins], realized: bool) -> str:
     """One sentence for a length at which something is drawn at random: alpha is a mean, and how far it may be off."""
     shares = [each.share for each in draws]
     mean, whole = fmean(shares), sum(each.first_wrong is None for each in draws)
-    error = f", standard error {stdev(shares) / len(shares) ** 0.5:.2g}" if len(shares) > 1 else ""
-    drawn = f"alpha is the mean of {len(shares)} draws{error}; {whole} of them are right on every new row"
+    drawn = "alpha is that of one draw"
+    if len(shares) > 1:
+        error = stdev(shares) / len(shares) ** 0.5
+        drawn = f"alpha is the mean of {len(shares)} draws, standard error {error:.2g}; {whole} of them are right on "
+        drawn += "every new row"
     unsolved = "" if realized else "; the training length itself is not solved in every draw"
     verdict = "generalizes" if whole == len(shares) else "generalizes in part" if mean >= 0.5 else "will not generalize"
     return f"{verdict}: {drawn}{unsolved}"
