@@ -37,11 +37,13 @@ class Family:
     """Whether every position enters through a rotation that the basis probe reads."""
     width: int = 8
     """Of the rotation, in dimensions of a head."""
-    base: float = 10000.0
+    pairing: str = "half-split"
     windows: tuple[int | None, ...] = (None, None)
     """Of each layer."""
     without_rotation: tuple[int, ...] = ()
     """Layers that rotate nothing."""
+    key_heads: int | None = None
+    """Where not those of the config."""
     padding: str = "left"
     """The side that the self-test pads on."""
 
@@ -49,8 +51,7 @@ class Family:
 DECODERS = {
     "llama": Family("LlamaModel", "LlamaConfig", GROUPED, rotary=True),
     "mistral": Family("MistralModel", "MistralConfig", WINDOWED, rotary=True, windows=(WINDOW, WINDOW)),
-    "mixtral": Family("MixtralModel", "MixtralConfig", {**GROUPED, **MIXTURE, "sliding_window": None}, rotary=True,
-                      base=1e6),
+    "mixtral": Family("MixtralModel", "MixtralConfig", {**GROUPED, **MIXTURE, "sliding_window": None}, rotary=True),
     "qwen2": Family("Qwen2Model", "Qwen2Config", GROUPED, rotary=True),
     "qwen3": Family("Qwen3Model", "Qwen3Config", GROUPED, rotary=True),
     "starcoder2": Family("Starcoder2Model", "Starcoder2Config", GROUPED, rotary=True),
@@ -69,30 +70,32 @@ DECODERS = {
                        {**SMALL, "hidden_size": 64, "num_key_value_heads": HEADS}, rotary=True, width=4),
     "gptj": Family("GPTJModel", "GPTJConfig",
                    {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "rotary_dim": 4, "vocab_size": VOCABULARY,
-                    "n_positions": 128}, rotary=True, width=4),
+                    "n_positions": 128}, rotary=True, pairing="interleaved", width=4),
     "codegen": Family("CodeGenModel", "CodeGenConfig",
                       {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "rotary_dim": 4, "vocab_size": VOCABULARY,
-                       "n_positions": 128}, rotary=True, width=4),
+                       "n_positions": 128}, rotary=True, pairing="interleaved", width=4),
     "olmo2": Family("Olmo2Model", "Olmo2Config", GROUPED, rotary=True),
-    "cohere": Family("CohereModel", "CohereConfig", GROUPED, rotary=True),
+    "cohere": Family("CohereModel", "CohereConfig", GROUPED, rotary=True, pairing="interleaved"),
     "cohere2": Family("Cohere2Model", "Cohere2Config", {**WINDOWED, "layer_types": ONE_OF_EACH}, rotary=True,
-                      windows=(WINDOW, None), without_rotation=(1,)),
+                      pairing="interleaved", windows=(WINDOW, None), without_rotation=(1,)),
     "smollm3": Family("SmolLM3Model", "SmolLM3Config", {**GROUPED, "no_rope_layers": [1, 0]}, rotary=True,
-                      base=2e6, without_rotation=(1,)),
+                      without_rotation=(1,)),
     "granite": Family("GraniteModel", "GraniteConfig", {**GROUPED, "attention_multiplier": 0.3}, rotary=True),
     "gpt_oss": Family("GptOssModel", "GptOssConfig", {**WINDOWED, **MIXTURE, "layer_types": ONE_OF_EACH}, rotary=True,
                       windows=(WINDOW, None)),
     "deepseek_v2": Family("DeepseekV2Model", "DeepseekV2Config",
                           {**SMALL, "num_key_value_heads": HEADS, "kv_lora_rank": 8, "q_lora_rank": 8,
                            "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 2,
-                           "num_experts_per_tok": 1, "first_k_dense_replace": 2}, rotary=True, width=4),
+                           "num_experts_per_tok": 1, "first_k_dense_replace": 2}, rotary=True,
+                          pairing="interleaved", width=4),
     "deepseek_v3": Family("DeepseekV3Model", "DeepseekV3Config",
                           {**SMALL, "num_key_value_heads": HEADS, "kv_lora_rank": 8, "q_lora_rank": 8,
                            "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 2,
-                           "num_experts_per_tok": 1, "first_k_dense_replace": 2}, rotary=True, width=4),
+                           "num_experts_per_tok": 1, "first_k_dense_replace": 2}, rotary=True,
+                          pairing="interleaved", width=4),
     "llama4": Family("Llama4TextModel", "Llama4TextConfig",
                      {**GROUPED, **MIXTURE, "intermediate_size_mlp": 48, "moe_layers": [], "no_rope_layers": [1, 0],
-                      "attention_chunk_size": 64}, rotary=True, without_rotation=(1,)),
+                      "attention_chunk_size": 64}, rotary=True, pairing="interleaved", without_rotation=(1,)),
     "nanochat": Family("NanoChatModel", "NanoChatConfig", GROUPED, rotary=True),
     "gemma3n": Family("Gemma3nTextModel", "Gemma3nTextConfig",
                       {**WINDOWED, "layer_types": ONE_OF_EACH, "num_kv_shared_layers": 0, "altup_num_inputs": 2,
@@ -114,7 +117,8 @@ FALLBACKS = {
                    "max_seq_len": 128}),
     "falcon": Family("FalconModel", "FalconConfig",
                      {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
-                      "vocab_size": VOCABULARY, "max_position_embeddings": 128, "alibi": False}, rotary=True),
+                      "vocab_size": VOCABULARY, "max_position_embeddings": 128, "alibi": False}, rotary=True,
+                     key_heads=1),
     "falcon_grouped": Family("FalconModel", "FalconConfig",
                      {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
                       "num_kv_heads": KEY_HEADS, "new_decoder_architecture": True,
@@ -151,7 +155,10 @@ ENCODERS = {
                   {**SMALL, "position_embedding_type": "rotary", "mask_token_id": 3, "token_dropout": False},
                   causal=False, rotary=True),
     "t5": Family("T5EncoderModel", "T5Config", T5, causal=False),
-    "roformer": Family("RoFormerModel", "RoFormerConfig", SMALL, causal=False, rotary=True),
+    "megatron_bert": Family("MegatronBertModel", "MegatronBertConfig", SMALL, causal=False),
+    "rembert": Family("RemBertModel", "RemBertConfig", {**SMALL, "input_embedding_size": 16}, causal=False),
+    "mpnet": Family("MPNetModel", "MPNetConfig", {**SMALL, "pad_token_id": 1, "bos_token_id": 0}, causal=False),
+    "roformer": Family("RoFormerModel", "RoFormerConfig", SMALL, causal=False, rotary=True, pairing="interleaved"),
     "bart": Family("BartModel", "BartConfig", BART, causal=False, padding="right"),
 }  # fmt: skip
 FAMILIES = {**DECODERS, **FALLBACKS, **ENCODERS}

@@ -236,7 +236,8 @@ def check_finite(source: AttentionSource, capture: LayerCapture) -> None:
 
 def on_cpu(values: Tensor) -> Tensor:
     """On the CPU, where estimates are made in float64 (not every accelerator has it); halves as float32."""
-    return values.cpu().float() if torch.finfo(values.dtype).bits < 32 else values.cpu()
+    values = values.detach().cpu()
+    return values.float() if torch.finfo(values.dtype).bits < 32 else values
 
 
 def read_mask(mask: Bool[Tensor, "batch head query key"]) -> tuple[bool, int | None, bool]:

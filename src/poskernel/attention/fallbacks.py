@@ -113,18 +113,18 @@ def falcon(call: AttentionCall) -> LayerCapture:
     return call.capture(query, key, module.inv_norm_factor, mask=mask, bias=bias)
 
 
-def roformer(call: AttentionCall) -> LayerCapture:
-    """RoFormer: separate projections, rotated by a method of the module; bidirectional unless it is a decoder."""
-    module = call.module
-    heads = module.num_attention_heads
-    query, key = (call.projected[name].unflatten(-1, (heads, -1)).transpose(1, 2) for name in ("query", "key"))
-    turned, calls = call.arguments.get("sinusoidal_pos"), []
-    if turned is not None:
-        rotate = partial(module.apply_rotary_position_embeddings, turned)
+def bert_like(call: AttentionCall) -> LayerCapture:
+    """BERT's relatives: separate projections; RoFormer's are rotated by a method, MPNet adds a bias that all share."""
+    module, (query, key) = call.module, call.projected.values()
+    heads, calls = module.num_attention_heads, []
+    query, key = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (query, key))
+    if call.arguments.get("sinusoidal_pos") is not None:
+        rotate = partial(module.apply_rotary_position_embeddings, call.arguments["sinusoidal_pos"])
         calls.append(RotaryCall(rotate, (query, key), {}, rotate(query, key)))
         query, key = calls[0].outputs
     allowed, _ = split_additive(call.arguments.get("attention_mask"))
-    return LayerCapture.assembled(call.layer, query, key, query.shape[-1] ** -0.5, False, mask=allowed, calls=calls)
+    bias, scale = call.arguments.get("position_bias"), query.shape[-1] ** -0.5
+    return LayerCapture.assembled(call.layer, query, key, scale, False, mask=allowed, bias=bias, calls=calls)
 
 
 FALLBACKS: Mapping[str, Fallback] = {
@@ -133,7 +133,10 @@ FALLBACKS: Mapping[str, Fallback] = {
     "GPTNeoSelfAttention": Fallback(("q_proj", "k_proj"), gpt_neo),
     "XGLMAttention": Fallback(("q_proj", "k_proj"), xglm),
     "FalconAttention": Fallback(("query_key_value",), falcon, "sdpa"),
-    "RoFormerSelfAttention": Fallback(("query", "key"), roformer),
+    "RoFormerSelfAttention": Fallback(("query", "key"), bert_like),
+    "MegatronBertSelfAttention": Fallback(("query", "key"), bert_like),
+    "RemBertSelfAttention": Fallback(("query", "key"), bert_like),
+    "MPNetSelfAttention": Fallback(("q", "k"), bert_like),
 }
 """By the class that computes attention."""
 

@@ -215,7 +215,8 @@ class HuggingFaceSource(AttentionSource):
     def interface(self) -> Iterator[None]:
         """The module on our attention and mask functions; InputError for a family that asks no such function."""
         if not type(self.module)._can_set_attn_implementation():
-            raise refusal(self, 0, f"never calls it, as {type(self.module).__name__} is not covered")
+            own = f"computes attention in a way of its own, which is not covered ({type(self.module).__name__})"
+            raise refusal(self, 0, own)
         with registered(self.attention), implementation(self.module, IMPLEMENTATION):
             yield
 
