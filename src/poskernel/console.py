@@ -77,7 +77,8 @@ def summary(prediction: dict[str, Any]) -> str:
         return "no kernel was selected"
     solved = "solves" if prediction["realized"] else "does not solve"
     reach, horizon = prediction["reach"], prediction["horizon"]
-    reached = f"nothing wrong below {horizon}" if reach is None else f"reach {reach}"
+    reached = f"reach {reach}" if reach is not None else f"nothing wrong below {horizon}"
+    reached = reached if horizon else "no reach: every draw is another kernel"
     return f"the kernel {solved} the training length (margin {prediction['train_margin']:.2f} nats); {reached}"
 
 
@@ -94,8 +95,11 @@ def screen_table(predictions: Sequence[dict[str, Any]], names: Sequence[str]) ->
     table.add_column("reach", justify="right", no_wrap=True)
     table.add_column("exists")
     table.add_column(f"what it means at {lengths[-1]}", overflow="fold", min_width=30)
+    before = names[0]
     for name, prediction in zip(names, predictions, strict=True):
-        last = prediction["rows"][-1]
+        if name != before:
+            table.add_section()
+        before, last = name, prediction["rows"][-1]
         reach, horizon = prediction["reach"], prediction["horizon"]
         table.add_row(
             name, prediction["task"], *(number(row["alpha"]) for row in prediction["rows"]),

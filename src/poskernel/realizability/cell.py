@@ -289,8 +289,7 @@ def explain_draws(draws: Sequence[RowMargins], realized: bool) -> str:
     drawn = "alpha is that of one draw"
     if len(shares) > 1:
         error = stdev(shares) / len(shares) ** 0.5
-        drawn = f"alpha is the mean of {len(shares)} draws, standard error {error:.2g}; {whole} of them are right on "
-        drawn += "every new row"
-    unsolved = "" if realized else "; the training length itself is not solved in every draw"
+        drawn = f"alpha is the mean of {len(shares)} draws, standard error {error:.2g}, {whole} of them all right"
+    unsolved = "" if realized else "; the training length is not solved in every draw"
     verdict = "generalizes" if whole == len(shares) else "generalizes in part" if mean >= 0.5 else "will not generalize"
     return f"{verdict}: {drawn}{unsolved}"

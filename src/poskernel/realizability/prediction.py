@@ -170,12 +170,16 @@ def screen(
     existence_seconds: float = 60.0,
     horizon: int | None = None,
     progress: Callable[[Prediction], None] | None = None,
+    test_encoding: Encoding | str | None = None,
 ) -> list[Prediction]:
-    """Predictions for every encoding and task, in order; `progress` is called after each."""
+    """Predictions for every encoding and task, in order; `progress` is called after each.
+
+    With a `test_encoding` every encoding's weights are evaluated under that one.
+    """
     tasks, asked = list(tasks), Asked(existence, existence_seconds)
     predictions: list[Prediction] = []
     for encoding in encodings:
-        for prediction in predict_all(encoding, tasks, train_length, lengths, rule, asked, horizon):
+        for prediction in predict_all(encoding, tasks, train_length, lengths, rule, asked, horizon, test_encoding):
             predictions.append(prediction)
             if progress is not None:
                 progress(prediction)

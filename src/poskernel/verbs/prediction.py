@@ -19,6 +19,7 @@ def predict(
     train_length: int = 20,
     lengths: str = "30,40,50,60,80",
     rule: str = "adam",
+    test_encoding: str | None = None,
     existence: bool = True,
     existence_seconds: float = 60.0,
     session: Session = DEFAULTS,
@@ -28,7 +29,8 @@ def predict(
     Parameters
     ----------
     encoding
-        `rope`, `rope:base=1e6,frequencies=32`, or inline JSON in the form of a Hugging Face config.
+        `rope`, `rope:base=1e6,frequencies=32`, `t5`, `randomized:inner=alibi`, or inline JSON in the form of a Hugging
+        Face config. The page on encodings lists all.
     task
         prev, skip2, skip3, skip5, copy, reverse, first, pos2, pos5, induction, `skip:offset=7`, `pos:position=4`.
     train_length
@@ -37,6 +39,9 @@ def predict(
         Longer lengths to evaluate it at.
     rule
         adam, optimum, adam0, max-margin, min-norm, or with parameters: `adam:steps=1500`.
+    test_encoding
+        Evaluate the fitted weights under this encoding, as context extension without training does:
+        `yarn:factor=4,original=20` after `rope`.
     existence
         Also ask whether any kernel of the family solves both lengths.
     existence_seconds
@@ -45,8 +50,9 @@ def predict(
     from poskernel.realizability import predict as run
 
     prediction = run(
-        encoding, task, train_length, whole_numbers(lengths, "--lengths"), rule, existence, existence_seconds
-    )
+        encoding, task, train_length, whole_numbers(lengths, "--lengths"), rule, existence, existence_seconds,
+        test_encoding=test_encoding,
+    )  # fmt: skip
     document = prediction.document()
     if session.json:
         console.print_json(document)
@@ -63,6 +69,7 @@ def screen(
     train_length: int = 20,
     lengths: str = "30,40,50,60,80",
     rule: str = "adam",
+    test_encoding: str | None = None,
     existence: bool = True,
     existence_seconds: float = 60.0,
     session: Session = DEFAULTS,
@@ -81,28 +88,32 @@ def screen(
         Longer lengths to evaluate them at.
     rule
         adam, optimum, adam0, max-margin, min-norm, or with parameters.
+    test_encoding
+        Evaluate the fitted weights of every encoding under this one, as context extension without training does.
     existence
         Also ask whether any kernel of each family solves both lengths (about a minute the first time, then cached).
     existence_seconds
         Time limit of one such answer.
     """
-    from poskernel.encodings import ENCODINGS, parse_encoding
+    from poskernel.encodings import ENCODINGS
     from poskernel.realizability import screen as run
     from poskernel.realizability import screen_document
 
     chosen = list(ENCODINGS) if encodings == "all" else specifications(encodings, "--encodings")
     names = specifications(tasks, "--tasks")
+    at = "" if test_encoding is None else f" at {test_encoding}"
     progress = console.Progress(len(chosen) * len(names), "screen", quiet=session.quiet)
     predictions = run(
         chosen, names, train_length, whole_numbers(lengths, "--lengths"), rule, existence, existence_seconds,
         progress=lambda prediction: progress.step(f"{prediction.encoding} {prediction.task}"),
+        test_encoding=test_encoding,
     )  # fmt: skip
     if session.json:
         console.print_json(screen_document(predictions))
     else:
-        short = {parse_encoding(text).effective: text for text in chosen}
+        labels = [text + at for text in chosen for _ in names]
         documents = [prediction.document() for prediction in predictions]
-        console.output().print(console.screen_table(documents, [short[each.encoding] for each in predictions]))
+        console.output().print(console.screen_table(documents, labels))
     if session.out is not None:
         save_rows(session.out, "screen", predictions)
 
