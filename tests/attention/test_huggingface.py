@@ -8,9 +8,12 @@ transformers = pytest.importorskip("transformers")
 
 from transformers import masking_utils, modeling_utils  # noqa: E402
 
+import families  # noqa: E402
+from poskernel.attention import huggingface, rotary_calls  # noqa: E402
 from poskernel.attention.atlas import analyze  # noqa: E402
 from poskernel.attention.huggingface import HuggingFaceSource  # noqa: E402
 from poskernel.attention.interface import IMPLEMENTATION  # noqa: E402
+from poskernel.attention.rotary_probe import rotary_probes  # noqa: E402
 from poskernel.attention.self_test import self_test  # noqa: E402
 from poskernel.errors import InputError, RunError  # noqa: E402
 
@@ -225,3 +228,128 @@ def test_broken_weights_name_the_layer():
 def test_other_modules_are_refused():
     with pytest.raises(InputError, match="a Linear is no Hugging Face model"):
         HuggingFaceSource(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt", "roberta", "bert", "bart", "gpt_neo", "mpnet"])
+def test_a_learned_table_of_positions_sets_the_limit(family):
+    source = HuggingFaceSource(families.tiny(family))
+    limit = 126 if family in ("roberta", "mpnet") else 128  # two rows of RoBERTa's table are the padding's
+    assert source.position_limit == limit
+    source.forward(families.tokens(1, limit), lambda capture: None)
+    with pytest.raises(InputError, match=f"has learned {limit} positions, not {limit + 1}: give sequences of at most"):
+        source.forward(families.tokens(1, limit + 1), lambda capture: None)
+
+
+@pytest.mark.parametrize("family", ["llama", "falcon", "bloom", "t5"])
+def test_without_a_table_longer_sequences_run(family):
+    seen = []
+    HuggingFaceSource(families.tiny(family)).forward(families.tokens(1, 150), seen.append)
+    assert seen[0].length == 150
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_left_padding_without_explicit_positions_would_be_noticed(family, monkeypatch):
+    """Their default positions count the padding; RoBERTa counts without it by itself."""
+    monkeypatch.setattr(HuggingFaceSource, "counted_from_zero", lambda self, tokens: False)
+    with pytest.raises(InputError, match=r"5 masked tokens of padding change its outputs or its attention weights by"):
+        self_test(HuggingFaceSource(families.tiny(family)))
+    assert self_test(HuggingFaceSource(families.tiny("roberta"))).padding == "left"
+
+
+def test_positions_are_given_only_where_they_mean_the_models_own():
+    given = families.tokens(1, 2)
+    assert HuggingFaceSource(families.tiny("gpt2")).counted_from_zero(given)
+    assert not HuggingFaceSource(families.tiny("roberta")).counted_from_zero(given)
+    assert not HuggingFaceSource(families.tiny("t5")).counted_from_zero(given)
+
+
+def test_albert_uses_one_module_for_every_layer_and_is_indexed_by_calls():
+    module = families.tiny("albert")
+    seen = []
+    HuggingFaceSource(module).forward(families.tokens(), seen.append)
+    assert [capture.layer for capture in seen] == [0, 1]
+    assert not torch.equal(seen[0].query, seen[1].query)
+
+
+def test_a_weighted_normalisation_after_the_rotation_is_said_and_not_inverted():
+    torch.manual_seed(0)
+    config = transformers.HunYuanDenseV1Config(**{**SPECIAL, **GROUPED_TWO})
+    module = transformers.HunYuanDenseV1Model(config).eval()
+    plain = []
+    HuggingFaceSource(module).forward(families.tokens(), plain.append)
+    assert plain[0].rotation is not None  # weights of one: a rescaling, which commutes with the rotation
+    with torch.no_grad():
+        module.layers[0].self_attn.query_layernorm.weight[:4] = 2
+    seen = []
+    HuggingFaceSource(module).forward(families.tokens(), seen.append)
+    assert seen[0].unreadable == "its queries are no rescaled output of the rotary function that it called"
+    assert seen[0].rotation is seen[0].unrotated_query is seen[0].unrotated_key is None
+    assert self_test(HuggingFaceSource(module)).pattern_error < 1e-5  # queries and keys themselves are right
+
+
+def test_a_rotation_that_no_function_shows_is_said(monkeypatch):
+    module = families.tiny("llama")
+    monkeypatch.setattr(rotary_calls, "MARK", "turn_by_another_name")
+    seen = []
+    HuggingFaceSource(module).forward(families.tokens(), seen.append)
+    assert "calls no function named apply_rotary" in seen[0].unreadable
+    assert seen[0].rotation is None
+
+
+def test_unrotated_vectors_are_what_the_projections_gave():
+    module = families.tiny("llama")
+    projected = {}
+    for name in ("q_proj", "k_proj"):
+        getattr(module.layers[0].self_attn, name).register_forward_hook(
+            lambda part, arguments, output, name=name: projected.update({name: output})
+        )
+    seen = []
+    HuggingFaceSource(module).forward(families.tokens(), seen.append)
+    for name, unrotated in (("q_proj", seen[0].unrotated_query), ("k_proj", seen[0].unrotated_key)):
+        assert torch.equal(unrotated, projected[name].unflatten(-1, (-1, 8)).transpose(1, 2))
+
+
+def test_dynamic_scaling_is_read_at_the_length_that_is_asked_for():
+    """Dynamic NTK: the base grows with the sequence beyond the trained length."""
+    scaled = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    module = transformers.LlamaModel(
+        transformers.LlamaConfig(
+            **{**SPECIAL, **GROUPED_TWO, "max_position_embeddings": 16, "rope_parameters": scaled, "head_dim": 8}
+        )
+    )
+    source = HuggingFaceSource(module)
+    source.position_limit = None
+    short, long = (rotary_probes(source, length)[0].frequencies for length in (16, 32))
+    width, plain = 8, torch.arange(0, 8, 2, dtype=torch.float64) / 8
+    torch.testing.assert_close(short, 10000.0**-plain, rtol=1e-5, atol=0)
+    base = 10000.0 * (2.0 * 32 / 16 - 1.0) ** (width / (width - 2))
+    torch.testing.assert_close(long, base**-plain, rtol=1e-5, atol=0)
+
+
+def test_special_tokens_stay_out_of_probes():
+    source = HuggingFaceSource(families.tiny("roberta"))
+    assert {0, 1, 2} <= source.special
+    probe = source.probe_tokens(20, 40, torch.Generator().manual_seed(0))
+    assert not source.special & set(probe.flatten().tolist())
+    nested = {"inner": {"image_token_id": 7}, "eos_token_id": [3, 4], "pad_token_id": None}
+    assert huggingface.special_tokens(nested) == {3, 4, 7}
+
+
+def test_double_precision_stays_double():
+    module = families.tiny("llama").double()
+    seen = []
+    output = HuggingFaceSource(module).forward(families.tokens(), seen.append)
+    assert output.dtype == seen[0].query.dtype == torch.float64
+    result = self_test(HuggingFaceSource(module))
+    assert result.padding_error < 1e-12
+    assert result.pattern_error < 1e-6  # the family's own softmax is float32
+
+
+def test_captures_in_one_block_switch_the_model_once():
+    source = HuggingFaceSource(families.tiny("bloom"))
+    seen = []
+    with source.capturing():
+        for _ in range(2):
+            source.forward(families.tokens(), seen.append)
+        source.forward(families.tokens(), None)
+    assert [capture.layer for capture in seen] == [0, 1, 0, 1]

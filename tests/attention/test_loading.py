@@ -16,6 +16,7 @@ transformers = pytest.importorskip("transformers")
 from poskernel.attention import loading  # noqa: E402
 from poskernel.attention.atlas import analyze  # noqa: E402
 from poskernel.attention.loading import load  # noqa: E402
+from poskernel.attention.self_test import self_test  # noqa: E402
 from poskernel.errors import InputError, RunError  # noqa: E402
 
 
@@ -85,14 +86,27 @@ def test_unreadable_config_and_absent_tokenizer(tiny_llama, tmp_path):
         load(str(tmp_path))
 
 
-def test_encoder_decoders_are_refused(tmp_path, tiny_llama):
+def test_the_encoder_of_an_encoder_decoder_is_loaded(tmp_path, tiny_llama):
     for file in tiny_llama.iterdir():
         if file.name.startswith("tokenizer"):
             (tmp_path / file.name).write_bytes(file.read_bytes())
     config = transformers.T5Config(d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=4, vocab_size=61)
     transformers.T5Model(config).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="is an encoder-decoder"):
-        load(str(tmp_path))
+    source = load(str(tmp_path)).source
+    assert type(source.module).__name__ == "T5Stack"
+    assert not self_test(source).causal
+
+
+def test_a_hub_model_of_pickles_alone_is_refused_and_told_how_to_convert(monkeypatch, tmp_path):
+    import huggingface_hub
+
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **kwargs: str(tmp_path))
+    with pytest.raises(
+        InputError,
+        match=r"'old/pickles' has no safetensors weights on the hub, and pickled ones.*save_pretrained\(folder",
+    ):
+        load("old/pickles")
 
 
 def test_a_hub_id_that_the_hub_does_not_give(monkeypatch):

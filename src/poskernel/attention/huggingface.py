@@ -67,7 +67,8 @@ class HuggingFaceSource(AttentionSource):
                 "give a Transformer."
             )
         self.vocabulary = int(text_config.vocab_size)
-        self.position_limit = position_limit(text_config, self.module)
+        self.table = position_table(self.module)
+        self.position_limit = position_limit(text_config, self.table)
         self.dtype = next(module.parameters()).dtype
         self.special = special_tokens(config.to_dict())
         self.fallback = fallback_of(self.module)
@@ -142,7 +143,12 @@ class HuggingFaceSource(AttentionSource):
                 self.rotary.clear()
 
     def run(self, tokens: Int[Tensor, "batch position"], **options: Any) -> Any:
-        """One forward pass without gradients, dropout or key cache."""
+        """One forward pass without gradients, dropout or key cache; InputError beyond a learned table of positions."""
+        if self.table is not None and tokens.shape[1] > self.table:
+            raise InputError(
+                f"'{self.name}' has learned {self.table} positions, not {tokens.shape[1]}: "
+                f"give sequences of at most {self.table} tokens."
+            )
         training = self.module.training
         self.module.eval()
         device = next(self.module.parameters()).device
@@ -330,19 +336,22 @@ class HuggingFaceSource(AttentionSource):
         return torch.cat(parts)
 
 
-def position_limit(config: Any, module: nn.Module) -> int | None:
-    """Positions that the model was built for; None where its config sets no limit."""
-    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
-        if getattr(config, name, None):
-            limit = int(getattr(config, name))
-            break
-    else:
-        return None
+def position_limit(config: Any, table: int | None) -> int | None:
+    """Positions that the model was built for; None where neither its config nor a learned table sets a limit."""
+    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+    said = next((int(getattr(config, name)) for name in names if getattr(config, name, None)), None)
+    return min((limit for limit in (said, table) if limit is not None), default=None)
+
+
+def position_table(module: nn.Module) -> int | None:
+    """Rows that tokens can have in a learned table of positions; None without one."""
     for name, part in module.named_modules():
-        # RoBERTa's table starts with the padding's rows, which no token can have.
-        if name.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None:
-            limit = min(limit, part.num_embeddings - part.padding_idx - 1)
-    return limit
+        last = name.rpartition(".")[2]
+        if isinstance(part, nn.Embedding) and last in ("position_embeddings", "embed_positions", "wpe"):
+            # RoBERTa's table starts with the padding's rows, which no token can have; OPT's and BART's with two others.
+            first = getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
+            return part.num_embeddings - first
+    return None
 
 
 def special_tokens(config: Any) -> set[int]:

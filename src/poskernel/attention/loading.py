@@ -76,10 +76,6 @@ def read_folder(folder: Path, name: str, transformers: Any) -> Any:
         )
     except Exception as error:  # transformers raises many kinds for a folder it cannot read
         raise unreadable(name, error) from error
-    if module.config.is_encoder_decoder:
-        raise InputError(
-            f"'{name}' is an encoder-decoder ({type(module).__name__}), which is not covered yet: give a decoder."
-        )
     absent = [key for key in found["missing_keys"] if "pooler" not in key]
     if absent or found["mismatched_keys"]:
         wrong = [*absent, *(str(key) for key in found["mismatched_keys"])]
@@ -131,8 +127,9 @@ def downloaded(model: str) -> Path:
         ) from error
     if not any(folder.glob("*.safetensors")):
         raise InputError(
-            f"'{model}' has no safetensors weights on the hub: pickled ones are refused; "
-            "convert them with save_pretrained."
+            f"'{model}' has no safetensors weights on the hub, and pickled ones are refused, as reading them can run "
+            f"code: convert them where you trust them (AutoModel.from_pretrained('{model}').save_pretrained(folder)) "
+            "and give that folder."
         )
     return folder
 
