@@ -1,9 +1,11 @@
+import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from torch import Tensor
 
-from poskernel.encodings import AbsoluteEncoding, ModelShape, RelativeEncoding, parse_encoding
+from poskernel.encodings import ENCODINGS, AbsoluteEncoding, ModelShape, RelativeEncoding, parse_encoding
 from poskernel.encodings.encoding import geometric_frequencies, require_count, require_positive
 from poskernel.encodings.rotary import Rope
 from poskernel.errors import InputError
@@ -89,3 +91,12 @@ def test_what_is_no_encoding_is_named(text: str, words: str) -> None:
 )
 def test_texts_and_configurations_name_encodings(text: str, encoding: Rope) -> None:
     assert parse_encoding(text) == encoding
+
+
+def test_every_encoding_has_its_line_on_the_page_of_encodings() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "encodings.md").read_text().splitlines()
+    named = [line.split("`")[1].partition(":") for line in lines if line.startswith("| `")]
+    assert sorted(name for name, _, _ in named) == sorted(ENCODINGS)
+    for name, _, fields in named:
+        known = {field.name for field in dataclasses.fields(ENCODINGS[name])}  # type: ignore[arg-type]
+        assert set(filter(None, fields.split(","))) <= known
