@@ -108,7 +108,7 @@ def test_the_wheel_holds_types_licences_templates_and_the_command(tmp_path: Path
     assert "poskernel/py.typed" in names
     assert {name.rsplit("/", 1)[1] for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE"}
     (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
-    assert "poskernel = poskernel.cli:main" in inside.read(entry_points).decode()
+    assert "poskernel = poskernel.__main__:main" in inside.read(entry_points).decode()
 
 
 @pytest.mark.parametrize("name", LOCKS)

@@ -1,4 +1,4 @@
-"""Two stores into one: idempotent, the same in any order but for reported conflicts, nothing lost, nothing overwritten."""
+"""Two stores into one: idempotent, the same in any order but for reported conflicts, nothing lost or overwritten."""
 
 import sqlite3
 import tempfile

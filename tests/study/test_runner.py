@@ -1,4 +1,4 @@
-"""Planning, faults and time limits; on a scripted executor where what is tested is the runner alone."""
+"""What a run does with answers, deaths, limits and other runs; on scripted executors (real faults: test_faults.py)."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -13,11 +13,12 @@ from poskernel.encodings import ENCODINGS
 from poskernel.errors import InputError, RunError
 from poskernel.models.training import Recipe
 from poskernel.study.grid import Axes, Study
+from poskernel.study.planning import Retry, Shard, plan
 from poskernel.study.progress import Progress, Standing
-from poskernel.study.planning import Retry, plan
 from poskernel.study.runner import run
 from poskernel.study.store import CellRow, Store
 from poskernel.study.units import Measurement, PredictionUnit, Status, TrainingUnit, Unit, units_of
+from poskernel.study.workers import Workers
 from poskernel.tasks import TASKS
 
 AXES = Axes(
@@ -145,19 +146,6 @@ def test_another_executor_gives_the_same_rows(store: Store, tmp_path: Path) -> N
         assert store.rows() == alone.rows()
 
 
-def test_a_unit_that_takes_too_long_ends_as_timeout_and_the_rest_goes_on(store: Store) -> None:
-    endless = replace(AXES, encodings=AXES.encodings[:1], seeds=(0,), recipe=Recipe(steps=10**8, batch=2))
-    study = Study("endless", "?", (endless, replace(AXES, tiers=())))
-    summary = run(study, store, workers=1, unit_seconds=15.0)
-    assert (summary.done, summary.failed) == (2, 1)
-    late = [row for row in store.rows() if row["status"] == "timeout"]
-    assert [(row["metric"], row["reason"]) for row in late] == [
-        ("length_generalization", "it ran longer than 15 s"),
-        ("length_generalization", "it ran longer than 15 s"),
-        ("train_accuracy", "it ran longer than 15 s"),
-    ]
-
-
 class Recorder(Progress):
     """Keeps what it is shown."""
 
@@ -180,9 +168,149 @@ def test_progress_counts_new_units_alone(store: Store) -> None:
     assert recorder.shown[0][1] == UNITS[3].description
 
 
-def test_no_workers_are_refused(store: Store) -> None:
-    with pytest.raises(InputError, match="0 workers can do nothing"):
-        run(STUDY, store, workers=0)
+def test_kept_weights_are_rebuilt_without_touching_rows(store: Store, tmp_path: Path) -> None:
+    for unit in UNITS[:-1]:
+        put(store, unit, right(unit))
+    put(store, UNITS[-1], nan_loss(UNITS[-1]))
+    before, weights = store.rows(), tmp_path / "weights"
+    assert [item.reason for item in plan(STUDY, store, weights=weights)] == ["its weights are not kept"] * 4
+    with ThreadPoolExecutor(1) as threads:
+        summary = run(STUDY, store, weights=weights, executor=threads)
+        assert (summary.done, summary.skipped) == (4, 2)
+        files = {file: file.read_bytes() for file in weights.iterdir()}
+        assert set(files) == {unit.weights_file(weights) for unit in UNITS[2:]}
+        next(iter(files)).unlink()
+        assert run(STUDY, store, weights=weights, executor=threads).done == 1
+    assert {file: file.read_bytes() for file in weights.iterdir()} == files
+    assert store.rows() == before  # not even the failed one, though its training went well this time
+    assert plan(STUDY, store, weights=weights) == []
+
+
+def test_weights_that_workers_elsewhere_did_not_leave_here_are_missed_aloud(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(STUDY, store, weights=tmp_path / "weights", executor=Scripted({UNITS[2]: [nan_loss]}))
+    assert "weights of 3 trained models are not in" in caplog.text
+    assert "folder they share" in caplog.text
+
+
+def test_a_second_run_leaves_what_the_first_has_done(store: Store, tmp_path: Path) -> None:
+    def meanwhile(unit: Unit) -> list[Measurement]:
+        with Store(store.path) as other:
+            for done in UNITS[1:4]:
+                put(other, done, right(done))
+        return right(unit)
+
+    executor, recorder = Scripted({UNITS[0]: [meanwhile]}), Recorder()
+    summary = run(STUDY, store, workers=1, executor=executor, progress=recorder)
+    assert executor.asked == [UNITS[0], UNITS[4], UNITS[5]]
+    assert (summary.done, summary.skipped, summary.failed) == (3, 3, 0)
+    assert [(s.finished, s.units) for s, _ in recorder.shown] == [(1, 6), (2, 3), (3, 3)]
+    assert recorder.shown[-1][0].left == pytest.approx(0.0, abs=1e-9)
+
+
+def test_two_runs_in_step_part_ways(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poskernel.study.runner.random.shuffle", lambda waiting: waiting.reverse())
+
+    def meanwhile(unit: Unit) -> list[Measurement]:
+        with Store(store.path) as other:
+            put(other, unit, [replace(m, value=0.25) for m in right(unit)])
+        return right(unit)
+
+    executor = Scripted({UNITS[1]: [meanwhile]})
+    run(STUDY, store, workers=1, executor=executor)
+    assert executor.asked == [*UNITS[:2], *reversed(UNITS[2:])]
+    assert {row["value"] for row in store.rows([UNITS[1]])} == {0.25}  # what came first stays
+
+
+def test_a_unit_without_memory_is_tried_again(store: Store) -> None:
+    def starved(unit: Unit) -> list[Measurement]:
+        return unit.failures("out of memory: none left", transient=True)
+
+    executor = Scripted({UNITS[2]: [starved, starved], UNITS[3]: [starved] * 9})
+    summary = run(STUDY, store, attempts=3, executor=executor)
+    assert (summary.done, summary.failed) == (5, 1)
+    assert [executor.asked.count(unit) for unit in UNITS] == [1, 1, 3, 3, 1, 1]
+    assert {row["reason"] for row in store.rows([UNITS[3]])} == {"out of memory: none left"}
+
+
+def test_shards_together_do_everything_once(store: Store) -> None:
+    executor = Scripted()
+    summaries = [run(STUDY, store, executor=executor, shard=Shard(number, 4)) for number in (3, 1, 4, 2)]
+    assert sorted(map(UNITS.index, executor.asked)) == list(range(6))
+    assert [(s.done, s.skipped) for s in summaries] == [(1, 0), (2, 0), (1, 0), (2, 0)]
+    assert plan(STUDY, store) == []
+
+
+class Elsewhere(Workers):
+    """Workers that are told what to say: two at once, begun when asked, ended on demand."""
+
+    capacity = 2
+
+    def __init__(self) -> None:
+        self.futures: dict[Future[Any], Unit] = {}
+        self.begun: set[Unit] = set()
+        self.ended: list[Unit] = []
+        self.refreshed = self.stopped = 0
+
+    def submit(self, function: object, /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        self.futures[future] = args[0]
+        assert len(self.futures) <= 2
+        return future
+
+    def running(self, future: "Future[Any]") -> bool:
+        return self.futures[future] in self.begun
+
+    def refresh(self) -> None:
+        self.refreshed += 1
+        for future, unit in list(self.futures.items()):
+            if unit != UNITS[0] and not (unit == UNITS[1] and self.refreshed < 6):
+                del self.futures[future]
+                future.set_result(right(unit))
+
+    def kill(self, future: "Future[Any]") -> None:
+        self.ended.append(self.futures.pop(future))
+        future.cancel()
+        future.set_running_or_notify_cancel()
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def test_waiting_for_a_worker_is_no_work_and_cancelled_work_is_a_timeout(store: Store) -> None:
+    workers = Elsewhere()
+    workers.begun.add(UNITS[0])  # it never ends; the second waits longer than a unit may work, and is never begun
+    summary = run(STUDY, store, unit_seconds=0.1, executor=workers)
+    assert workers.ended == [UNITS[0]]
+    assert (summary.done, summary.failed) == (5, 1)
+    assert {row["reason"] for row in store.rows([UNITS[0]])} == {"it ran longer than 0.1 s"}
+    assert (workers.futures, workers.stopped) == ({}, 0)
+
+
+def test_an_end_by_force_stops_work_elsewhere(store: Store) -> None:
+    class Interrupting(Recorder):
+        def show(self, standing: Standing, last: str) -> None:
+            raise KeyboardInterrupt
+
+    workers = Elsewhere()
+    with pytest.raises(KeyboardInterrupt):
+        run(STUDY, store, executor=workers, progress=Interrupting())
+    assert workers.stopped == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"workers": 0}, "0 workers can do nothing"),
+        ({"attempts": 0}, "0 attempts try nothing"),
+        ({"unit_seconds": 0.0}, "within 0 s"),
+        ({"unit_seconds": float("nan")}, "within nan s"),
+    ],
+)
+def test_limits_under_which_nothing_is_done_are_refused(store: Store, limits: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        run(STUDY, store, **limits)
 
 
 def test_an_error_of_the_store_is_raised_not_swallowed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,20 +20,27 @@ def children() -> set[int]:
 def test_a_pool_works_survives_deaths_and_leaves_nobody() -> None:
     before = children()
     pool = WorkerPool(2)
+    assert pool.capacity == 2
     first, second = pool.submit(os.getpid), pool.submit(os.getpid)
+    assert not pool.running(first)  # its process has hardly been started
     assert first.result() != second.result()
     assert pool.submit(torch.get_num_threads).result() == 1
     assert pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
     assert pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
     dying, living = pool.submit(os._exit, 3), pool.submit(operator.add, 2, 3)
-    with pytest.raises(BrokenProcessPool):
+    with pytest.raises(BrokenProcessPool) as caught:
         dying.result()
+    assert pool.account(dying, caught.value) == "it ended with exit code 3"
     assert living.result() == 5
     assert [pool.submit(operator.mul, 2, n).result() for n in range(3)] == [0, 2, 4]
     hanging = pool.submit(time.sleep, 600)
+    while not pool.running(hanging):
+        time.sleep(0.01)
     pool.kill(hanging)
-    with pytest.raises(BrokenProcessPool):
+    with pytest.raises(BrokenProcessPool) as caught:
         hanging.result(timeout=20)
+    assert pool.account(hanging, caught.value).startswith("it was killed (SIGKILL)")
+    assert pool.account(hanging, ValueError("of\nno process")) == "ValueError: of no process"
     late = pool.submit(time.sleep, 600)
     start = time.monotonic()
     pool.stop()

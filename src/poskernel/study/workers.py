@@ -62,6 +62,8 @@ class Slot:
 
     pool: ProcessPoolExecutor
     process: BaseProcess | None = None
+    ready: "Future[Any] | None" = None
+    """Done once the process has loaded what it works with."""
     pending: "Future[Any] | None" = None
 
     @property
@@ -93,10 +95,15 @@ class WorkerPool(Workers):
             future = start(slot, function, *args, **kwargs)
         except BrokenProcessPool:  # it died since its last work
             slot.pool.shutdown(wait=False)
-            slot.pool = new_pool()
+            slot.pool, slot.process = new_pool(), None
             future = start(slot, function, *args, **kwargs)
         slot.pending = future
         return future
+
+    def running(self, future: "Future[Any]") -> bool:
+        """Whether this work has begun: a process that still loads libraries has not."""
+        slot = next((slot for slot in self._slots if slot.pending is future), None)
+        return future.running() and slot is not None and slot.ready is not None and slot.ready.done()
 
     def kill(self, future: "Future[Any]") -> None:
         """End the process that works on this future; the future then raises BrokenProcessPool."""
@@ -135,14 +142,13 @@ def new_pool() -> ProcessPoolExecutor:
 
 
 def start(slot: Slot, function: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> "Future[Made]":
-    """Submit to a slot; its first work also starts its process."""
-    before = set(multiprocessing.active_children())
-    with single_thread_environment():
-        future = slot.pool.submit(function, *args, **kwargs)
-    new = set(multiprocessing.active_children()) - before
-    if new:
-        slot.process = new.pop()
-    return future
+    """Submit to a slot. If its process is new, that first loads the module of the function, which takes seconds."""
+    if slot.process is None:
+        before = set(multiprocessing.active_children())
+        with single_thread_environment():
+            slot.ready = slot.pool.submit(callable, function)
+        slot.process = next(iter(set(multiprocessing.active_children()) - before), None)
+    return slot.pool.submit(function, *args, **kwargs)
 
 
 def cores() -> int:

@@ -15,8 +15,8 @@ from poskernel.study.workers import THREAD_VARIABLES, Workers, single_thread_env
 
 JOBS, MINUTES, MEMORY = 32, 60, 4.0
 """Jobs at once, and time limit and memory (GB) of each, where nobody says."""
-LOST_SECONDS = 15.0
-"""How long the result of a job that has ended may take to appear on a slow file system."""
+LOST_SECONDS, STOP_SECONDS = 15.0, 5.0
+"""How long the result of a job that ended may take to appear, and how long the end of cancelled jobs is waited for."""
 SETTINGS = {"partition": str, "account": str, "qos": str, "constraint": str, "minutes": int, "memory": float}
 
 
@@ -69,30 +69,30 @@ class SlurmJobs(Workers):
             if job.paths.result_pickle.exists():
                 self._give(future, job)
             elif job.done() and time.monotonic() - self._lost.setdefault(future, time.monotonic()) > LOST_SECONDS:
-                self._fail(future, f"job {job.job_id} gave no result, state {job.state}: see {job.paths.stderr}")
+                del self._jobs[future]
+                reason = f"job {job.job_id} gave no result, state {job.state}"
+                future.set_exception(RunError(f"{reason}: see {job.paths.stderr}"))
 
     def kill(self, future: "Future[Any]") -> None:
-        """Cancel the job."""
+        """Cancel the job; its future fails once it has ended."""
         if future in self._jobs:
             self._jobs[future].cancel(check=False)
-            self._fail(future, f"job {self._jobs[future].job_id} was cancelled")
+            self._lost[future] = float("-inf")
 
     def stop(self) -> None:
-        """Cancel all jobs."""
+        """Cancel all jobs, and wait a moment for their end."""
         for future in list(self._jobs):
             self.kill(future)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self._jobs and time.monotonic() < deadline:
+            time.sleep(0.1)
+            self.refresh()
 
     def _give(self, future: "Future[Any]", job: Any) -> None:
         """Settle with what a job gave; its files are removed unless that is an error."""
-        error = job.exception()
         del self._jobs[future]
-        if error is not None:
-            future.set_exception(error)
-            return
+        if (error := job.exception()) is not None:
+            return future.set_exception(error)
         future.set_result(job.result())
         for path in (job.paths.submitted_pickle, job.paths.result_pickle, job.paths.stdout, job.paths.stderr):
             path.unlink(missing_ok=True)
-
-    def _fail(self, future: "Future[Any]", reason: str) -> None:
-        del self._jobs[future]
-        future.set_exception(RunError(reason))
