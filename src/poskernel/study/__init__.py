@@ -1,5 +1,6 @@
 """Studies: which cells, what is measured, where it is kept, and how missing measurements are made."""
 
+from poskernel.study.batching import Batching
 from poskernel.study.grid import Axes, PredictionCell, Study, TrainingCell
 from poskernel.study.merging import Merged, merge
 from poskernel.study.planning import Retry, Shard, plan, status
@@ -13,6 +14,7 @@ from poskernel.study.units import Metric, Status, units_of
 __all__ = [
     "STUDIES",
     "Axes",
+    "Batching",
     "Merged",
     "Metric",
     "PredictionCell",

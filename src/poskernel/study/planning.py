@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from poskernel.errors import InputError
+from poskernel.study.batching import ONE_BY_ONE, Batching
 from poskernel.study.grid import Study
 from poskernel.study.store import Ending, Store
 from poskernel.study.units import Key, PredictionUnit, Status, Unit, units_of
@@ -82,27 +83,35 @@ def plan(
     retry: Retry = Retry.INTERRUPTED,
     weights: Path | None = None,
     shard: Shard = WHOLE,
+    batching: Batching = ONE_BY_ONE,
 ) -> list[PlannedUnit]:
     """The units that a run would work on, each with the reason, in the order they start.
 
-    With a `weights` folder, units whose trained weights are not there count as missing too.
+    With a `weights` folder, units whose trained weights are not there count as missing too. Batches of models are those
+    of the whole study, whatever is there already: a batch that lacks one measurement is worked on as a whole.
     """
-    endings = store.endings()
-    found = [(unit, reason_to_start(unit, endings, retry, weights)) for unit in shard.part(units_of(study))]
+    endings, units = store.endings(), shard.part(batching.of(units_of(study)))
+    found = [(unit, reason_to_start(unit, endings, retry, weights)) for unit in units]
     return [PlannedUnit(unit, reason) for unit, reason in found if reason is not None]
 
 
 def reason_to_start(unit: Unit, endings: Mapping[Key, Ending], retry: Retry, weights: Path | None) -> str | None:
     """Why a unit is worked on: for its measurements, or for its weights alone; None if all is there."""
     reason = reason_to_run(unit, endings, retry)
-    file = None if weights is None else unit.weights_file(weights)
-    if reason is None and file is not None and not file.exists():
+    files = [] if weights is None else [part.weights_file(weights) for part in unit.parts]
+    if reason is None and any(file is not None and not file.exists() for file in files):
         return "its weights are not kept"
     return reason
 
 
 def reason_to_run(unit: Unit, endings: Mapping[Key, Ending], retry: Retry) -> str | None:
     """Why a unit runs; None if all it measures is there."""
+    if len(unit.parts) > 1:
+        reasons = [reason_to_run(part, endings, retry) for part in unit.parts]
+        found = [reason for reason in reasons if reason is not None]
+        if not found or set(reasons) == {"new"}:
+            return found[0] if found else None
+        return f"{len(found)} of {len(reasons)} models: {'; '.join(dict.fromkeys(found))}"
     held = {key: endings[key] for key in unit.keys if key in endings}
     again = next((ending for ending in held.values() if retry.applies(ending)), None)
     if not held:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from poskernel.errors import InputError, Terminated
+from poskernel.study.batching import ONE_BY_ONE, Batching
 from poskernel.study.grid import Study
 from poskernel.study.planning import WHOLE, PlannedUnit, Retry, Shard, plan, reason_to_run, reason_to_start
 from poskernel.study.progress import Progress, Silent, Standing
@@ -183,6 +184,7 @@ def run(
     unit_seconds: float | None = None,
     executor: Executor | None = None,
     shard: Shard = WHOLE,
+    batching: Batching = ONE_BY_ONE,
 ) -> Summary:
     """Measure what a study (or a shard of it) is missing, in `workers` processes (default: one a core) or elsewhere.
 
@@ -190,13 +192,14 @@ def run(
     `attempts` times, one that works longer than `unit_seconds` ends as timeout; the rest goes on. SIGINT and SIGTERM
     end the work and raise KeyboardInterrupt and Terminated, with everything that had ended in the store. Another
     `executor` than the process pool should be one of `poskernel.study.executors`: work given to a plain one cannot be
-    ended. A script that calls this needs the usual `if __name__ == "__main__"` of processes that are started afresh.
+    ended. `batching` trains several models at a time. A script that calls this needs the usual
+    `if __name__ == "__main__"` of processes that are started afresh.
     """
     workers = cores() if workers is None else workers
     check_limits(workers, attempts, unit_seconds)
     weights = None if weights is None else weights.absolute()  # workers elsewhere have another working folder
-    planned = plan(study, store, retry, weights, shard)
-    skipped = len(shard.part(units_of(study))) - len(planned)
+    planned = plan(study, store, retry, weights, shard, batching)
+    skipped = len(shard.part(batching.of(units_of(study)))) - len(planned)
     began = time.monotonic()
     if not planned:
         return Summary(0, skipped, 0, 0.0)
@@ -212,7 +215,7 @@ def run(
     if executor is None:
         used.shutdown()
     if weights is not None:
-        warn_of_weights([item.unit for item in planned], store, weights)
+        warn_of_weights([part for item in planned for part in item.unit.parts], store, weights)
     return Summary(
         state.ended["done"], skipped + state.ended["elsewhere"], state.ended["failed"], time.monotonic() - began
     )

@@ -1,7 +1,7 @@
 """Work units: the smallest pieces a study is run in. A unit gives all its measurements at once, or none."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -156,6 +156,11 @@ class Unit(ABC):
         """Where its trained weights are kept; None where it trains nothing."""
         return None
 
+    @property
+    def parts(self) -> "tuple[Unit, ...]":
+        """The units that it does together; itself alone but for a batch of models."""
+        return (self,)
+
 
 @dataclass(frozen=True)
 class TrainingUnit(Unit):
@@ -204,20 +209,31 @@ class TrainingUnit(Unit):
 
     def measure(self, weights: Path | None) -> list[Measurement]:
         """Train, unless the weights are there, and evaluate."""
-        cell, trained = self.cell, self.trained(weights)
+        trained = self.trained(weights)
+        if trained.train_accuracy is None:
+            return self.judged(trained, {})
+        models = self.models(trained)
+        return self.judged(
+            trained, {each: self.accuracy(trained, models[each[0]], *each[1:]) for each in self.measures}
+        )
+
+    def models(self, trained: TrainedModel) -> dict[Cell, Transformer]:
+        """What each cell measures: the trained model, and the same under each test encoding."""
+        models: dict[Cell, Transformer] = {self.cell: trained.model}
+        for encoding in self.test_encodings:
+            models[self.cell.tested(encoding)] = under(trained.model, encoding)
+        return models
+
+    def judged(self, trained: TrainedModel, values: Mapping[Measure, float]) -> list[Measurement]:
+        """Measurements from their values: with the status that the training has earned them."""
         if trained.train_accuracy is None:
             return self.failures(f"training broke off: {trained.failure}", transient=False)
         learned = trained.train_accuracy > LEARNABLE
         status = Status.DONE if learned else Status.UNLEARNED
         reason = "" if learned else f"in-distribution accuracy {trained.train_accuracy:.3f} is not above {LEARNABLE}"
-        models: dict[Cell, Transformer] = {cell: trained.model}
-        for encoding in self.test_encodings:
-            models[cell.tested(encoding)] = under(trained.model, encoding)
         return [
-            Measurement(
-                *key, value=self.accuracy(trained, models[measured], metric, length), status=status, reason=reason
-            )
-            for key, (measured, metric, length) in zip(self.keys, self.measures, strict=True)
+            Measurement(*key, value=values[measure], status=status, reason=reason)
+            for key, measure in zip(self.keys, self.measures, strict=True)
         ]
 
     def accuracy(self, trained: TrainedModel, model: Transformer, metric: Metric, length: int) -> float:
