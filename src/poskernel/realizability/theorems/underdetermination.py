@@ -92,8 +92,8 @@ class Rates:
 
     def __str__(self) -> str:
         return (
-            f"{self.conditional:.4f} against {self.chance:.4f}, unconditional {self.unconditional.value:.4f}, "
-            f"winner in N {self.among_new.value:.3f}"
+            f"{self.conditional:.4f} against {self.chance:.4f}, unconditional {self.unconditional:.4f}, "
+            f"winner in N {self.among_new:.3f}"
         )
 
 
@@ -140,7 +140,8 @@ def proposition_2_rate(
         "at no more.",
         source=SOURCE,
         measured="; ".join(f"L = {length}: {each}" for length, each in measured.items()),
-        expected="1/9 and 1/39 within the intervals (paper .115 of .111, .034, 30%; .025 of .026, .016, 65%)",
+        expected=f"{' and '.join(f'1/{round(1 / each.chance)}' for each in measured.values())} within the intervals, "
+        "at most that in all (paper: .115, .034, 30% at L = 30; .025, .016, 65% at 60)",
         n=draws * len(lengths),
         holds=all(each.at_chance for each in measured.values()),
         note=f"Trained to {train_length}, {width} features, last row, {draws:,} draws a length; 99.9% intervals "
