@@ -70,6 +70,16 @@ def test_every_module_stands_on_a_page_of_the_api() -> None:
     assert modules == listed
 
 
+def test_every_claim_is_explained_where_its_row_leads(site: Path) -> None:
+    from poskernel.realizability.theorems import claims
+
+    page = (site / "theory.html").read_text()
+    for name, function in claims().items():
+        assert f'href="#{name}"' in page and f'<section id="{name}">' in page, name
+        assert f"{function.__module__}.{function.__name__}" in page, name  # the link to the function
+    assert "<b>NO</b>" not in page
+
+
 def test_the_examples_of_the_contributors_page_work() -> None:
     use = """
 from poskernel import predict

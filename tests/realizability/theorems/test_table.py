@@ -11,6 +11,7 @@ from poskernel.realizability.theorems.check import Check, Effort
 
 def test_claims_go_by_the_names_of_their_functions():
     known = table.claims()
+    assert len(known) == len(table.CHECKS)  # no two share a name
     assert {"layer-norm-sphere", "causal-boundary-bounded", "normalised-sinusoids"} <= set(known)
     assert all(table.claim_name(function) == name for name, function in known.items())
 

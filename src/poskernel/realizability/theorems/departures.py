@@ -1,7 +1,7 @@
 """Where a claim of the note on attention as a kernel (K) does not survive: its form failing, ours holding, in numbers.
 
-A check holds where both happen. Its parameter restores what K's form would need; then K's form no longer fails, and
-the check says so.
+A check holds where both happen. Its parameter restores what the source's form would need; then that form no longer
+fails, and the check says so.
 """
 
 import math
@@ -68,7 +68,7 @@ def position_logits_not_stationary(
         source="kernel note, proposition 5(b): 'g is shift-invariant'",
         measured=f"stationary share {sum(shares) / heads:.2f} (up to {max(shares):.2f}); commuting part at least "
         f"{min(cut):.6f}",
-        expected="K: 1; ours: below 1, and 1 for the commuting part",
+        expected="source: 1; ours: below 1, and 1 for the commuting part",
         n=heads,
         holds=max(shares) < 0.95 and min(cut) > 1 - EXACT,
         note=f"random W_Q, W_K, {length} positions; the rest are functions of i + j and of single positions",
@@ -76,7 +76,7 @@ def position_logits_not_stationary(
 
 
 def layer_norm_of_a_sum(effort: Effort, seed: int, *, opposed: float = 0.95, samples: int | None = None) -> Check:
-    """LN(c + p) against LN(c) + LN(p), and cross terms against K's bound and against that of the shared normaliser.
+    """LN(c + p) against LN(c) + LN(p), and cross terms against two bounds: the source's, the shared normaliser's.
 
     `opposed` is how far content leans against position: the normaliser of the sum then is small.
     """
@@ -101,11 +101,11 @@ def layer_norm_of_a_sum(effort: Effort, seed: int, *, opposed: float = 0.95, sam
     return Check(
         name="layer-norm-of-a-sum",
         claim="LN(c + p) is not LN(c) + LN(p): divide both parts by the sum's own deviation, and bound cross terms "
-        "with the lengths they then have; K's bound fails where content leans against position.",
+        "with the lengths they then have; the source's bound fails where content leans against position.",
         source="kernel note, proposition 5(b): |r| <= 2 |W_Q| |W_K| d",
-        measured=f"relative error of K's sum {apart:.2f}, cross terms up to {beyond:.1f} of K's bound; ours off by "
-        f"{shared:.0e}, {outside} pairs beyond its bound",
-        expected="K: 0, at most 1; ours: 0, none",
+        measured=f"relative error of the source's sum {apart:.2f}, cross terms up to {beyond:.1f} of its bound; ours "
+        f"off by {shared:.0e}, {outside} pairs beyond its bound",
+        expected="source: 0, at most 1; ours: 0, none",
         n=heads * length**2,
         holds=apart > 0.1 and beyond > 1 and shared < EXACT and outside == 0,
         note=f"content {opposed:g} against position plus {1 - opposed:g} noise; {heads} random heads",
@@ -133,7 +133,7 @@ def rope_needs_four_terms(effort: Effort, seed: int, *, content: float = 1.0, sa
         source="kernel note, proposition 5(c): A = g(i - j) + k_c(i, j) + r",
         measured=f"best additive form explains {sum(shares) / heads:.2f} (at most {max(shares):.2f}); four terms off "
         f"by {error:.0e}",
-        expected="K: 1 up to bounded cross terms; ours: below 1; 0",
+        expected="source: 1 up to bounded cross terms; ours: below 1; 0",
         n=heads,
         holds=max(shares) < 0.95 and error < EXACT,
         note=f"{tokens} tokens with random vectors about a mean, {length} positions; the additive form has a free "
@@ -159,7 +159,7 @@ def additive_share(logits: Square, token: Tensor, tokens: int) -> float:
 
 
 def boundary_rate(effort: Effort, seed: int, *, decay: OffsetFunction = exponential, rate: float = 0.25) -> Check:
-    """K's rate O(1/i) for an exponentially decaying g, in both readings: of g itself, and of exp(g)."""
+    """the source's rate O(1/i) for an exponentially decaying g, in both readings: of g itself, and of exp(g)."""
     row = effort.size(20_000, 200_000)
     offset = torch.arange(2 * row + 2, dtype=torch.float64)
     fading = decay(offset, rate).exp().cumsum(0)  # g itself decays: exp(g) tends to 1
@@ -172,12 +172,12 @@ def boundary_rate(effort: Effort, seed: int, *, decay: OffsetFunction = exponent
     return Check(
         name="boundary-rate",
         claim="An exponentially decaying g is not summable and has no limit; where exp(g) decays exponentially the "
-        "limit is reached exponentially. Neither gives K's O(1/i).",
+        "limit is reached exponentially. Neither gives the source's O(1/i).",
         source="kernel note, proposition 6(b)",
         measured=f"g decaying: TV(t, 2t + 1) = {half:.3f}; exp(g) decaying: t TV = "
         f"{', '.join(f'{each:.1e}' for each in scaled)} at t = {', '.join(map(str, rows))}, off e^(-m (t + 1)) by "
         f"{off:.0e}",
-        expected="K: 0, constant; ours: 1/2, falling, 0",
+        expected="source: 0, constant; ours: 1/2, falling, 0",
         n=len(rows) + 1,
         holds=abs(half - 0.5) < 0.01 and scaled[2] < scaled[0] / 100 and off < 1e-6,
         note=f"decay {rate:g} a position; the three cases that replace it are causal-boundary-linear, -logarithmic and "
@@ -203,7 +203,7 @@ def window_is_toeplitz(effort: Effort, seed: int, *, periodic: bool = False) -> 
         source="kernel note, proposition 4 as used in experiment 4",
         measured=f"energy off the DFT's diagonal {', '.join(f'{each:.1%}' for each in mixed)} at T = "
         f"{', '.join(map(str, lengths))}; halving: bins off by {bins:.0%}, planes by {planes:.0e}",
-        expected="K: 0; ours: falling but above 0; bins off, planes exact",
+        expected="source: 0; ours: falling but above 0; bins off, planes exact",
         n=len(lengths),
         holds=mixed[0] > mixed[1] > mixed[2] > 1e-3 and bins > 0.01 and planes < EXACT,
         note="exp(-0.1 |d|); the gain halves one plane of a random rotary kernel of 4 planes, or the DFT's nearest "
@@ -262,7 +262,7 @@ def window_is_not_a_circle(effort: Effort, seed: int, *, whole_turns: bool = Fal
         source="kernel note, section 5.1: finite sequences as Z/T",
         measured=f"cos(d): least eigenvalue {least:.0e} on every window; a negative coefficient at {bad} of "
         f"{len(lengths)} lengths, down to {lowest:.2f}",
-        expected="K: none negative; ours: eigenvalues >= 0, coefficients negative",
+        expected="source: none negative; ours: eigenvalues >= 0, coefficients negative",
         n=len(lengths),
         holds=least > -EXACT and bad > len(lengths) / 2,
         note=f"T from {lengths[0]} to {lengths[-1]}; on Z/T itself the criterion is right: dft-positive-definite",
@@ -287,10 +287,10 @@ def normalised_sinusoids(effort: Effort, seed: int, *, centred: bool = True, sam
         source="kernel note, section 6.1: 'k_pos depends only on the offset'",
         measured=f"range along a diagonal, of all values: LayerNorm {bare:.2f}, with content at least "
         f"{min(clamped):.2f}; RMSNorm {exact:.0e}",
-        expected="K: 0, 0; ours: above 0, above 0; 0",
+        expected="source: 0, 0; ours: above 0, above 0; 0",
         n=contents + 2,
         holds=bare > 0.05 and min(clamped) > 0.05 and exact < EXACT,
-        note=f"{length} positions, {PLANES} frequencies; new here, not among K's own caveats",
+        note=f"{length} positions, {PLANES} frequencies; new here, not among the source's own caveats",
     )
 
 

@@ -1,7 +1,7 @@
 """Propositions 1 to 5 of the note on attention as a kernel (K), as checks: norms, positive definiteness, stationarity.
 
-K's propositions are counted in their order of appearance. Each function takes its hypotheses as parameters, so that a
-test can break one and see the check fail.
+Propositions are counted in their order of appearance. Each function takes its hypotheses as parameters, so that a test
+can break one and see the check fail.
 """
 
 import math
@@ -79,7 +79,7 @@ def layer_norm_sphere(
         expected=f"0; 0; shortfall above 0; dimensions {', '.join(map(str, wanted))}",
         n=rows * len(widths),
         holds=mean < EXACT and error < EXACT and shortfall > EXACT and ranks == wanted,
-        note=f"widths {', '.join(map(str, widths))}, sizes 1e-3 to 1e3, epsilon {epsilon:g}; K states it for epsilon 0",
+        note=f"widths {', '.join(map(str, widths))}, sizes 1e-3 to 1e3, epsilon {epsilon:g}; in the source 0",
     )
 
 
@@ -296,8 +296,8 @@ def sinusoidal_decomposition(
         expected="0; at most 1",
         n=heads * length**2,
         holds=identity < EXACT and tightest <= 1,
-        note=f"{heads} random heads of width {width // 2}, d = {width}; K's form, a sum of two norms: for the norm of "
-        "a sum see layer-norm-of-a-sum",
+        note=f"{heads} random heads of width {width // 2}, d = {width}; the source's form, a sum of two norms: for "
+        "the norm of a sum see layer-norm-of-a-sum",
     )
 
 

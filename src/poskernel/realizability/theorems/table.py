@@ -1,33 +1,26 @@
 """The table of all claims: which there are, running them, and the document of `poskernel theory`."""
 
-import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from importlib import import_module
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 from poskernel.errors import InputError, lookup
+from poskernel.realizability.theorems.boundary import BOUNDARY_CHECKS
 from poskernel.realizability.theorems.check import Check, CheckFunction, Effort
+from poskernel.realizability.theorems.departures import DEPARTURE_CHECKS
+from poskernel.realizability.theorems.kernels import KERNEL_CHECKS
+from poskernel.realizability.theorems.realizability_checks import REALIZABILITY_CHECKS
 
+CHECKS: tuple[CheckFunction, ...] = (*REALIZABILITY_CHECKS, *KERNEL_CHECKS, *BOUNDARY_CHECKS, *DEPARTURE_CHECKS)
 THEORY_SCHEMA = "poskernel.theory/1"
 FEWEST_SAMPLES, MOST_SAMPLES = 20, 10_000_000
 """Below, a sample need not hold both kinds of a case that a check looks for; beyond, memory ends first."""
 
 
 def claims() -> dict[str, CheckFunction]:
-    """Every claim's function by name, in the order of the sources.
-
-    A module of this package adds its claims as a tuple whose name ends in CHECKS.
-    """
-    tuples = [
-        value
-        for module in pkgutil.iter_modules([str(Path(__file__).parent)])
-        for name, value in vars(import_module(f"{__package__}.{module.name}")).items()
-        if name.endswith("CHECKS")
-    ]
-    return {claim_name(function): function for each in tuples for function in each}
+    """Every claim's function by name, in the order of the sources."""
+    return {claim_name(function): function for function in CHECKS}
 
 
 def claim_name(function: CheckFunction) -> str:
