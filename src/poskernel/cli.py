@@ -17,7 +17,7 @@ from poskernel.errors import InputError, RunError, Terminated
 from poskernel.session import Session, resolved
 from poskernel.verbs.model import analyze, doctor, report
 from poskernel.verbs.prediction import predict, screen
-from poskernel.verbs.study import study
+from poskernel.verbs.study import plan, run_study, study
 from poskernel.verbs.theory import characterize, theory
 
 app = App(
@@ -34,6 +34,8 @@ app.meta.suppress_keyboard_interrupt = False
 for verb in (predict, screen, theory, characterize, analyze, report, doctor):
     app.command(verb)
 app.command(study)
+ON_ACCELERATORS = (analyze, plan, run_study)
+"""Commands that heed --device."""
 
 
 @app.meta.default
@@ -64,8 +66,10 @@ def launch(
     if show_config:
         sys.stdout.write(settings)
         return
-    if session.device not in ("auto", "cpu") and command is not analyze:
-        raise InputError(f"--device is '{session.device}', and only analyze runs on an accelerator: leave it out.")
+    if session.device not in ("auto", "cpu") and command not in ON_ACCELERATORS:
+        raise InputError(
+            f"--device is '{session.device}', and only analyze and study run use an accelerator: leave it out."
+        )
     if session.out is not None:
         if session.out.exists() and not session.out.is_dir():
             raise InputError(f"--out is '{session.out}', a file: give a folder.")

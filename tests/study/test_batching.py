@@ -135,6 +135,17 @@ def test_batches_of_nothing_are_refused() -> None:
         Batching(0)
 
 
+def test_devices_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="do not train on 'mps': choose from cpu, cuda"):
+        Batching(4, "mps")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    Batching(4).check_device()
+    with pytest.raises(InputError, match="no CUDA device here"):
+        Batching(4, "cuda").check_device()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    Batching(4, "cuda").check_device()
+
+
 def test_a_resume_makes_the_whole_batch_again_and_stores_what_is_missing_alone(store: Store, tmp_path: Path) -> None:
     with Store(tmp_path / "whole.sqlite") as whole:
         assert run_here(whole, FIVES) == (6 + 6, 0, 0)

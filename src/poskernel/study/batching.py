@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from poskernel.errors import InputError
 from poskernel.models.ensemble_training import Condition, token_accuracies, train_ensemble
 from poskernel.models.training import TrainedModel, load_checkpoint, save_checkpoint
 from poskernel.models.transformer import Transformer
 from poskernel.study.grid import Cell, TrainingCell
 from poskernel.study.units import Key, Measure, Measurement, Metric, TrainingUnit, Unit
+
+DEVICES = ("cpu", "cuda")
+"""Where models train."""
 
 
 @dataclass(frozen=True)
@@ -150,11 +155,18 @@ class Batching:
 
     models: int = 1
     device: str = "cpu"
-    """cpu or cuda. One model on the CPU is trained by itself; all others in batches, of one or more."""
+    """One of DEVICES. One model on the CPU is trained by itself; all others in batches, of one or more."""
 
     def __post_init__(self) -> None:
         if self.models < 1:
             raise InputError(f"a batch of {self.models} models trains nothing: give at least 1.")
+        if self.device not in DEVICES:
+            raise InputError(f"models of a study do not train on '{self.device}': choose from {', '.join(DEVICES)}.")
+
+    def check_device(self) -> None:
+        """InputError where the device is not in this machine."""
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("there is no CUDA device here: use --device cpu, or an executor on a machine with one.")
 
     def of(self, units: Sequence[Unit]) -> list[Unit]:
         """The same work with models batched in the order of the plan; the last batch of a kind may be smaller."""

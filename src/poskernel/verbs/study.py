@@ -12,10 +12,11 @@ from poskernel.errors import InputError, RunError
 from poskernel.session import DEFAULTS, Session, whole_numbers
 
 if TYPE_CHECKING:
-    from poskernel.study import Merged, Shard, Store, Study
+    from poskernel.study import Batching, Merged, Shard, Store, Study
 
 UNITS = (
-    "a unit is one model trained, or one kernel fitted, with all its measurements; a measurement is a row of the store"
+    "a unit is one model trained (a batch of them with --batch), or one kernel fitted, with all its measurements; a "
+    "measurement is a row of the store"
 )
 """What the tables count."""
 FIRST_CONFLICTS = 20
@@ -52,6 +53,13 @@ def weights_folder(session: Session, wanted: bool) -> Path | None:
     return session.store.parent / "weights" if wanted else None
 
 
+def chosen_batching(session: Session, batch: int) -> "Batching":
+    """How many models train at a time and where; `auto` is the CPU: numbers of other devices differ in rounding."""
+    from poskernel.study import Batching
+
+    return Batching(batch, "cpu" if session.device == "auto" else session.device)
+
+
 def nothing_stored() -> "Store":
     """An empty store in memory: a look at what would run leaves no file behind."""
     from poskernel.study import Store
@@ -81,6 +89,7 @@ def plan(
     shard: str | None = None,
     retry: Literal["never", "interrupted", "failed"] = "interrupted",
     weights: bool = False,
+    batch: int = 1,
     session: Session = DEFAULTS,
 ) -> None:
     """Say what a run would do, each unit with its reason.
@@ -97,13 +106,15 @@ def plan(
         Which stored failures to try again: those from outside (killed, no memory, no time), all, or none.
     weights
         Count trained weights that are not kept as missing.
+    batch
+        Models trained at a time.
     """
     from poskernel.study import Retry
     from poskernel.study import plan as planned_units
 
-    chosen, part = named_study(name, tiers), named_shard(shard)
+    chosen, part, batching = named_study(name, tiers), named_shard(shard), chosen_batching(session, batch)
     with open_store(session) if session.store.exists() else nothing_stored() as store:
-        planned = planned_units(chosen, store, Retry(retry), weights_folder(session, weights), part)
+        planned = planned_units(chosen, store, Retry(retry), weights_folder(session, weights), part, batching)
     rows = [{"unit": each.unit.description, "reason": each.reason} for each in planned]
     whole = f"study '{name}'" if shard is None else f"shard {shard} of study '{name}'"
     empty = f"{whole} is complete: nothing to run"
@@ -120,6 +131,7 @@ def run_study(
     retry: Literal["never", "interrupted", "failed"] = "interrupted",
     weights: bool = False,
     shard: str | None = None,
+    batch: int = 1,
     executor: str = "processes",
     attempts: int = 3,
     unit_seconds: float | None = None,
@@ -133,7 +145,8 @@ def run_study(
     name
         A study: see `poskernel study list`.
     workers
-        Units worked on at once, one torch thread each (default: one a core; with dask all there are, with slurm 32).
+        Units worked on at once, one torch thread each (default: one a core, or one with --device cuda; with dask all
+        there are, with slurm 32).
     tiers
         Some of its tiers alone: 1,2.
     retry
@@ -142,6 +155,10 @@ def run_study(
         Keep the trained weights beside the store, and make again those that are missing.
     shard
         One part of the study alone, such as 1/4: as many machines do a part each, `study merge` joins their stores.
+    batch
+        Models trained at a time in one process; a resume makes a batch again as a whole. Numbers differ in rounding
+        from those of single models, the default. `--device cuda` trains on a GPU (auto is the CPU): give it a large
+        batch.
     executor
         Where units are worked on: processes, dask:ADDRESS, slurm, or slurm:partition=NAME,minutes=60,memory=4.
     attempts
@@ -152,7 +169,7 @@ def run_study(
         Say what would run instead.
     """
     if dry_run:
-        plan(name, tiers=tiers, shard=shard, retry=retry, weights=weights, session=session)
+        plan(name, tiers=tiers, shard=shard, retry=retry, weights=weights, batch=batch, session=session)
         return
     from dataclasses import asdict
 
@@ -160,10 +177,14 @@ def run_study(
     from poskernel.study.executors import opened
 
     chosen, part, folder = named_study(name, tiers), named_shard(shard), weights_folder(session, weights)
+    batching = chosen_batching(session, batch)
+    if executor == "processes" and batching.device != "cpu":
+        batching.check_device()
+        workers = 1 if workers is None else workers
     with opened(executor, workers, session.store.parent) as used, open_store(session, create=True) as store:
         progress = progress_for(session.quiet)
         summary = run(
-            chosen, store, workers, progress, Retry(retry), folder, attempts, unit_seconds, executor=used, shard=part
+            chosen, store, workers, progress, Retry(retry), folder, attempts, unit_seconds, used, part, batching
         )
         if session.out is not None:
             write_study(chosen, store, session)
