@@ -107,9 +107,7 @@ def test_nope_and_alibi_solve_nothing(encoding: str, task: str) -> None:
 
 
 def test_six_of_the_35_cells_are_whole_and_the_others_at_most_a_third() -> None:
-    means = {
-        (encoding, task): mean_alpha(encoding, task) for encoding in STUDY_NAMES for task in reference.STUDY_TASKS
-    }
+    means = {(encoding, task): mean_alpha(encoding, task) for encoding in STUDY_NAMES for task in reference.STUDY_TASKS}
     assert len(means) == 35
     whole = {cell for cell, mean in means.items() if mean == 1.0}
     assert whole == {*(("rope", task) for task in RELATIVE_TASKS), ("learned", "first"), ("sinusoidal", "first")}
