@@ -58,3 +58,8 @@ def test_a_falling_kernel_does_not_stay_at_a_half():
         samples=2,
     )
     assert not check.holds
+
+
+@pytest.mark.parametrize("function", boundary.BOUNDARY_CHECKS[1:3], ids=lambda each: each.__name__)
+def test_long_rows_lose_nothing_to_rounding(function):
+    assert function(Effort.LONG, 0).holds

@@ -109,3 +109,7 @@ def test_cross_terms_leave_the_bound_without_a_norm():
 
 def test_samples_are_counted():
     assert kernels.rms_norm_sphere(Effort.DEFAULT, 0, samples=99).n == 99
+
+
+def test_many_small_circles_meet_the_zero_kernel_too():
+    assert kernels.dft_positive_definite(Effort.DEFAULT, 0, samples=4000).holds

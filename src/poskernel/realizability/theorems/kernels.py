@@ -199,7 +199,7 @@ def dft_positive_definite(effort: Effort, seed: int, *, cyclic: bool = True, sam
         coefficients = torch.fft.fft(values).real
         offset = signed_offsets(length).long()
         gram = values[offset % length if cyclic else offset.abs()]
-        eigenvalues, scale = torch.linalg.eigvalsh(gram), float(coefficients.abs().max())
+        eigenvalues, scale = torch.linalg.eigvalsh(gram), float(coefficients.abs().max()) or 1.0
         error = max(error, float((eigenvalues - coefficients.sort().values).abs().max()) / scale)
         verdicts = [float(part.min()) > -EXACT * scale for part in (eigenvalues, coefficients)]
         agreed, positive = agreed + (verdicts[0] == verdicts[1]), positive + verdicts[0]
