@@ -109,7 +109,7 @@ def causal_boundary_logarithmic(effort: Effort, seed: int, *, exponents: Sequenc
         expected=f"{', '.join(f'{1 - exponent:g}' for exponent in exponents)}; 0",
         n=2 * len(found),
         holds=off < 0.01 and error < 1e-6 and min(exponents) > 1,
-        note=f"c = {', '.join(map(str, exponents))}; rows {near} and {far} by Hurwitz' zeta, which is compared with the "
+        note=f"c = {', '.join(map(str, exponents))}; rows {near} and {far} by Hurwitz' zeta, compared with the "
         f"summed weights at row {early}",
     )
 
