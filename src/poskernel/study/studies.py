@@ -4,7 +4,28 @@ Seeds, lengths and budgets were fixed here before anything ran. Studies share ce
 study reads the paper study's one-layer models, and a store that holds them is not asked to train them again.
 """
 
-from poskernel.encodings import STUDY_ENCODINGS, Rope, Sinusoidal
+from poskernel.encodings import (
+    ENCODINGS,
+    STUDY_ENCODINGS,
+    T5,
+    DynamicNtk,
+    Encoding,
+    Fire,
+    KerpleLog,
+    KerplePower,
+    LinearInterpolation,
+    Llama3,
+    LongRope,
+    Ntk,
+    PartialRope,
+    ProportionalRope,
+    Randomized,
+    Rope,
+    Shaw,
+    Sinusoidal,
+    XPos,
+    Yarn,
+)
 from poskernel.models.training import Recipe
 from poskernel.study.grid import Axes, Study
 from poskernel.tasks import POSITIONAL_TASKS, STUDY_TASKS, Induction, Task
@@ -146,7 +167,49 @@ CONTENT = Study(
     (Axes(STUDY_ENCODINGS, (Induction(),), tiers=(1, 2), seeds=FIVE_SEEDS, lengths=STUDY_LENGTHS, content=True),),
 )
 
+TRAINED_BEYOND_THE_PAPER: tuple[Encoding, ...] = (
+    *(T5(), Shaw(), KerpleLog(), KerplePower(), Fire()),
+    *(XPos(), PartialRope(), ProportionalRope(), Randomized()),
+)
+EXTENSIONS: tuple[Encoding, ...] = tuple(
+    scaled
+    for factor in (2.0, 4.0, 8.0)
+    for scaled in (
+        LinearInterpolation(factor=factor),
+        Ntk(factor=factor),
+        DynamicNtk(factor=factor, original=20),
+        Yarn(factor=factor, original=20),
+        LongRope(factor=factor, original=20),
+        Llama3(factor=factor, original=20),
+    )
+)
+"""Every way of scaling RoPE, by 2, 4 and 8, of a model trained at length 20."""
+
+# RoPE itself stands in the last product, at lengths that are the scalings' own multiples of 20.
+BEYOND = Study(
+    "encodings",
+    "What does alpha say of encodings the paper does not have, and do trained models and RoPE scaled zero-shot agree?",
+    (
+        Axes(
+            tuple(encoding for encoding in ENCODINGS.values() if encoding != Rope()),
+            tuple(POSITIONAL_TASKS.values()),
+            tiers=(),
+            seeds=(),
+            lengths=STUDY_LENGTHS,
+        ),
+        Axes(TRAINED_BEYOND_THE_PAPER, STUDY_TASKS, tiers=(1,), seeds=(0, 1, 2), lengths=STUDY_LENGTHS),
+        Axes(
+            (Rope(),),
+            tuple(POSITIONAL_TASKS.values()),
+            tiers=(1,),
+            seeds=(0, 1, 2),
+            lengths=(40, 60, 80, 160),
+            test_encodings=EXTENSIONS,
+        ),
+    ),
+)
+
 STUDIES: dict[str, Study] = {
     study.name: study
-    for study in (QUICK, PAPER, INTERIOR, SCALE, TRAIN_LENGTH, RULES, SENSITIVITY, ROPE_SCALE, CONTENT)
+    for study in (QUICK, PAPER, INTERIOR, SCALE, TRAIN_LENGTH, RULES, SENSITIVITY, ROPE_SCALE, CONTENT, BEYOND)
 }
