@@ -96,6 +96,8 @@ def resolved(command: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
             values |= asdict(value)
         elif parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
             given.append(shlex.quote(str(value)))
+        elif parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+            given += [shlex.quote(str(each)) for each in value]
         else:
             values[name] = value
     lines = [" ".join(["# poskernel", command.__name__.replace("_", "-"), *given, "--config THIS_FILE"])]

@@ -4,26 +4,24 @@ POSKERNEL_KILLS sets how many kills the first test does (the suite: 4).
 """
 
 import os
-import random
 import runpy
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-import poskernel
+from poskernel.errors import Terminated
+from poskernel.study.planning import plan
 from poskernel.study.progress import Progress, Standing
-from poskernel.study.runner import Terminated, plan, run
+from poskernel.study.runner import run
 from poskernel.study.store import Store
 from poskernel.study.transfer import encode
 from poskernel.study.units import units_of
+from random_kills import SCRIPT, gone, killed_at_random, start
 
 KILLS = int(os.environ.get("POSKERNEL_KILLS", "4"))
-SCRIPT = Path(__file__).parent / "interrupted_study.py"
 STUDY = runpy.run_path(str(SCRIPT))["STUDY"]
 
 
@@ -44,25 +42,6 @@ def exports(store: Store) -> dict[str, bytes]:
     return {form: encode(store.rows(units_of(STUDY)), form) for form in ("csv", "json", "parquet")}
 
 
-def start(path: Path) -> psutil.Popen:
-    environment = {**os.environ, "PYTHONPATH": str(Path(poskernel.__file__).parent.parent)}
-    return psutil.Popen(
-        [sys.executable, str(SCRIPT), str(path)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def workers_of(process: psutil.Popen) -> list[psutil.Process]:
-    """Worker processes, without Python's resource tracker."""
-    try:
-        return [child for child in process.children() if "spawn_main" in " ".join(child.cmdline())]
-    except psutil.NoSuchProcess:
-        return []
-
-
 def wait_for_rows(path: Path, process: psutil.Popen, more_than: int) -> None:
     """Until the store holds more measurements than that, or the process has ended."""
     deadline = time.monotonic() + 120
@@ -74,35 +53,14 @@ def wait_for_rows(path: Path, process: psutil.Popen, more_than: int) -> None:
         time.sleep(0.05)
 
 
-def gone(processes: list[psutil.Process], seconds: float = 20.0) -> bool:
-    return not psutil.wait_procs(processes, timeout=seconds)[1]
-
-
 def test_random_kills_change_nothing(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
-    path, chance = tmp_path / "store.sqlite", random.Random(7)
-    process, kills, orphans = start(path), 0, []
-    while kills < KILLS:
-        time.sleep(chance.uniform(0.0, 4.0))
-        workers = workers_of(process)
-        if process.poll() is not None:
-            _, errors = process.communicate()
-            assert process.returncode == 0, errors
-            path.unlink()  # it was faster than the kills: once more from the start
-            process = start(path)
-        elif workers and chance.random() < 0.6:
-            chance.choice(workers).kill()
-            kills += 1
-        else:
-            orphans += workers
-            process.kill()
-            process.communicate()
-            kills += 1
-            process = start(path)
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    assert gone(orphans), "workers outlived their killed parent"
+    path = tmp_path / "store.sqlite"
+    kills = killed_at_random(path, KILLS, seed=7)
+    assert kills.workers + kills.parents == KILLS
+    assert kills.workers and kills.parents
+    assert gone(kills.orphans), "workers outlived their killed parent"
     with Store(path) as store:
-        assert exports(store) == uninterrupted
+        assert exports(store) == uninterrupted  # no row lost, none twice, none different
         assert plan(STUDY, store) == []
 
 
