@@ -1,10 +1,13 @@
 """A capture's own arithmetic, and how a layer's tensors become one."""
 
 import math
+from dataclasses import replace
 
+import pytest
 import torch
 
 from poskernel.attention.capture import LayerCapture, read_mask
+from poskernel.errors import InputError
 
 
 def test_logits_and_pattern_by_hand():
@@ -48,3 +51,12 @@ def test_a_mask_that_says_more_than_direction_and_window_is_kept():
     kept = LayerCapture.assembled(0, vectors, vectors, 1.0, True, mask=holes)
     assert torch.equal(kept.mask, holes)
     assert torch.equal(kept.pattern(0)[0] > 0, holes[0, 0])
+
+
+def test_vectors_before_the_rotation_are_never_those_after_one_that_is_unreadable():
+    plain = LayerCapture.assembled(3, torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 4), 1.0, True)
+    assert plain.before_rotation() == (plain.query, plain.key)
+    unrotated = replace(plain, unrotated_query=torch.zeros(1, 1, 5, 4), unrotated_key=torch.ones(1, 1, 5, 4))
+    assert [float(part.mean()) for part in unrotated.before_rotation()] == [0, 1]
+    with pytest.raises(InputError, match="the unrotated queries and keys of layer 3 are not known, as it hides them"):
+        replace(plain, unreadable="it hides them").before_rotation()

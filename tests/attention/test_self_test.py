@@ -136,10 +136,15 @@ def test_padding_that_is_seen_is_refused(causal):
         self_test(ToySource("padding seen", causal, pads=True))
 
 
-def test_an_encoder_that_counts_places_is_padded_on_the_right_and_a_decoder_is_refused():
-    assert self_test(ToySource("places counted", causal=False, pads=True)).padding == "right"
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_model_that_counts_places_and_takes_no_positions_is_padded_on_the_right(causal):
+    assert self_test(ToySource("places counted", causal, pads=True)).padding == "right"
+
+
+def test_a_model_that_takes_positions_and_moves_under_padding_is_refused(monkeypatch):
+    monkeypatch.setattr(ToySource, "counts_positions", True)
     with pytest.raises(InputError, match="masked tokens of padding"):
-        self_test(ToySource("places counted", causal=True, pads=True))
+        self_test(ToySource("places counted", pads=True))
 
 
 class TurnedSource(ToySource):

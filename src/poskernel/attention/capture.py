@@ -99,6 +99,19 @@ class LayerCapture:
             unreadable=unreadable,
         )
 
+    def before_rotation(
+        self,
+    ) -> tuple[Float[Tensor, "batch head position width"], Float[Tensor, "batch keyhead position width"]]:
+        """Queries and keys before the layer's rotation; those it uses where it rotates nothing. InputError if unknown."""
+        if self.unreadable is not None:
+            raise InputError(
+                f"the unrotated queries and keys of layer {self.layer} are not known, as {self.unreadable}: "
+                "measure what needs queries and keys alone."
+            )
+        if self.unrotated_query is None or self.unrotated_key is None:
+            return self.query, self.key
+        return self.unrotated_query, self.unrotated_key
+
     @property
     def heads(self) -> int:
         """Number of query heads."""

@@ -16,7 +16,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poskernel.attention.capture import AttentionSource, Consumer, LayerCapture, Side, check_finite, on_cpu, refusal
-from poskernel.attention.fallbacks import AttentionCall, fallback_of, hooked, refused_because, sdpa_patterns
+from poskernel.attention.fallbacks import (
+    AttentionCall,
+    fallback_of,
+    hooked,
+    refused_because,
+    sdpa_patterns,
+    split_additive,
+)
 from poskernel.attention.interface import IMPLEMENTATION, implementation, registered
 from poskernel.attention.rotary_calls import RotaryCall, recorded_rotary
 from poskernel.errors import InputError, MissingExtraError
@@ -284,6 +291,8 @@ class HuggingFaceSource(AttentionSource):
                 "queries (cross-attention or a key cache), and only self-attention is measured."
             )
         declared = options.get("is_causal")
+        mask, added = split_additive(mask)
+        biases = [part for part in (options.get("position_bias"), added) if part is not None]
         return LayerCapture.assembled(
             layer=self.calls,
             query=query,
@@ -291,7 +300,7 @@ class HuggingFaceSource(AttentionSource):
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             causal=bool(getattr(module, "is_causal", True) if declared is None else declared),
             mask=mask,
-            bias=options.get("position_bias"),
+            bias=sum(biases[1:], biases[0]) if biases else None,
             softcap=options.get("softcap"),
             sinks=options.get("s_aux"),
             calls=self.rotary,

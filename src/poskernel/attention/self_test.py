@@ -68,7 +68,7 @@ def self_test(source: AttentionSource, seed: int = 0) -> SelfTest:
         )
     if causal:
         check_causal(source, tokens, plain, scale, tolerance)
-    padding, padding_error = check_padding(source, tokens, causal)
+    padding, padding_error = check_padding(source, tokens)
     rotations = [error for _, _, error in found.values() if error is not None]
     worst = max(error for _, error, _ in found.values())
     return SelfTest(causal, worst, output_error, padding, padding_error, max(rotations, default=None))
@@ -163,19 +163,17 @@ def check_causal(
         )
 
 
-def check_padding(
-    source: AttentionSource, tokens: Int[Tensor, "batch position"], causal: bool
-) -> tuple[Side | None, float | None]:
+def check_padding(source: AttentionSource, tokens: Int[Tensor, "batch position"]) -> tuple[Side | None, float | None]:
     """(side padded, largest change of outputs or weights); InputError unless masked padding changes nothing.
 
-    On the left, where positions must be counted without the padding. A bidirectional model that counts places alone
-    and takes no positions (BART's encoder) moves its tokens under left padding by its own design: it is padded right.
+    On the left, where positions must be counted without the padding. A model that counts places alone and takes no
+    positions (BART) moves its tokens under left padding by its own design: it is padded on the right.
     """
     padding = min(PADDING, tokens.shape[1] // 4)
     short = tokens[:, : tokens.shape[1] - padding]
     if padding == 0:
         return None, None
-    sides: list[Side] = ["left"] if causal or source.counts_positions else ["left", "right"]
+    sides: list[Side] = ["left"] if source.counts_positions else ["left", "right"]
     errors = []
     for side in sides:
         error = padding_error(source, short, padding, side)
