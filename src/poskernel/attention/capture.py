@@ -102,7 +102,7 @@ class LayerCapture:
     def before_rotation(
         self,
     ) -> tuple[Float[Tensor, "batch head position width"], Float[Tensor, "batch keyhead position width"]]:
-        """Queries and keys before the layer's rotation; those it uses where it rotates nothing. InputError if unknown."""
+        """Queries and keys before the rotation; those used where nothing is rotated. InputError where unknown."""
         if self.unreadable is not None:
             raise InputError(
                 f"the unrotated queries and keys of layer {self.layer} are not known, as {self.unreadable}: "
