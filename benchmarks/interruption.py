@@ -5,6 +5,7 @@ that nobody disturbed.
 """
 
 import runpy
+import statistics
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from poskernel.study.transfer import FORMATS, encode
 from random_kills import SCRIPT, gone, killed_at_random
 from record import write
 
-SEED = 11
+SEED, LONGEST_WAIT = 11, 10.0
 STUDY = runpy.run_path(str(SCRIPT))["STUDY"]
 
 
@@ -29,7 +30,7 @@ def main() -> None:
             seconds = run(STUDY, store, workers=2).seconds
             expected, keys = store.rows(units), set(store.endings())
         began, path = time.monotonic(), Path(folder) / "killed.sqlite"
-        done = killed_at_random(path, kills, SEED)
+        done = killed_at_random(path, kills, SEED, LONGEST_WAIT)
         killed_seconds, left_behind = time.monotonic() - began, not gone(done.orphans)
         with Store(path) as store:
             rows, found, left = store.rows(units), set(store.endings()), len(plan(STUDY, store))
@@ -37,6 +38,11 @@ def main() -> None:
     measured = [
         ("kill -9 of workers", done.workers, ""),
         ("kill -9 of the parent", done.parents, ""),
+        (
+            "rows stored at a kill, median",
+            statistics.median(done.stored),
+            f"from {min(done.stored)} to {max(done.stored)}",
+        ),
         (
             "starts of the study",
             done.runs,

@@ -11,10 +11,9 @@ from pathlib import Path
 import psutil
 
 import poskernel
+from poskernel.study import Store
 
 SCRIPT = Path(__file__).parent / "study" / "interrupted_study.py"
-LONGEST_WAIT = 4.0
-"""Seconds between two kills at most."""
 
 
 @dataclass
@@ -27,6 +26,8 @@ class Kills:
     """How often the study was started."""
     completed: int = 0
     """Runs that were faster than the kills and began again with an empty store."""
+    stored: list[int] = field(default_factory=list)
+    """Measurements in the store at each kill."""
     orphans: list[psutil.Process] = field(default_factory=list)
     """Workers of killed parents."""
 
@@ -51,8 +52,10 @@ def gone(processes: list[psutil.Process], seconds: float = 20.0) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
 
-def killed_at_random(path: Path, kills: int, seed: int) -> Kills:
+def killed_at_random(path: Path, kills: int, seed: int, longest_wait: float = 4.0) -> Kills:
     """Kill workers and parents at random, at least one of each, until there were so many kills; then resume once.
+
+    Between two kills pass `longest_wait` seconds at most, or until there is a worker to kill.
 
     Raises RuntimeError where a run that nobody killed fails.
     """
@@ -61,7 +64,7 @@ def killed_at_random(path: Path, kills: int, seed: int) -> Kills:
     chance.shuffle(victims)
     done, process = Kills(), start(path)
     while victims:
-        time.sleep(chance.uniform(0.0, LONGEST_WAIT))
+        time.sleep(chance.uniform(0.0, longest_wait))
         workers = workers_of(process)
         if process.poll() is not None:
             finish(process)
@@ -69,11 +72,13 @@ def killed_at_random(path: Path, kills: int, seed: int) -> Kills:
             done.completed += 1
         elif victims[-1] == "worker":
             if workers:
+                done.stored.append(measurements(path))
                 chance.choice(workers).kill()
                 done.workers += 1
                 victims.pop()
             continue
         else:
+            done.stored.append(measurements(path))
             process.kill()
             process.communicate()
             done.orphans += workers
@@ -83,6 +88,14 @@ def killed_at_random(path: Path, kills: int, seed: int) -> Kills:
         done.runs += 1
     finish(process)
     return done
+
+
+def measurements(path: Path) -> int:
+    """How many measurements a store holds."""
+    if not path.exists():
+        return 0
+    with Store(path) as store:
+        return len(store.endings())
 
 
 def finish(process: psutil.Popen) -> None:
