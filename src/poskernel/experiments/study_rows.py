@@ -6,7 +6,7 @@ cell with its encoding, task, training length and test encoding, and nothing els
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class StudyRows:
     study: Study
     table: "pd.DataFrame"
     """Tidy rows, NO_SEED where there is none; nothing of any other study."""
+    _joined: "dict[Any, pd.DataFrame]" = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, study: Study, table: "pd.DataFrame") -> "StudyRows":
@@ -96,13 +97,24 @@ class StudyRows:
         """LG of every model, seed and length beside its alpha under a rule and existence: columns JOINED.
 
         `tier`, `train_length` and `steps` narrow the models. `metric` is the alpha to show. Rows that were not
-        measured are left out; a failed one stays without a value.
+        measured are left out; a failed one stays without a value. The same table every time: do not write into it.
         """
+        asked_for = (tier, train_length, steps, rule, metric)
+        if asked_for not in self._joined:
+            self._joined[asked_for] = self._join(*asked_for)
+        return self._joined[asked_for]
+
+    def _join(
+        self, tier: int | None, train_length: int | None, steps: int | None, rule: str, metric: Metric
+    ) -> "pd.DataFrame":
+        import pandas as pd
+
         models = self.models
         for name, wanted in (("tier", tier), ("train_length", train_length), ("steps", steps)):
             models = models if wanted is None else models[models[name] == wanted]
-        asked = [prediction_of(cell, rule).id for cell in models["about"]]
-        first = [prediction_of(cell).id for cell in models["about"]]
+        # Typed, so that no model at all still gives a table that joins.
+        asked = pd.Series([prediction_of(cell, rule).id for cell in models["about"]], models.index, dtype=object)
+        first = pd.Series([prediction_of(cell).id for cell in models["about"]], models.index, dtype=object)
         models = models.drop(columns="about").assign(asked=asked, first=first)
         trained = self.only(Metric.LENGTH_GENERALIZATION)[["cell", "length", "seed", "value", "status", "reason"]]
         learned = self.only(Metric.TRAIN_ACCURACY)[["cell", "seed", "value"]]
@@ -120,7 +132,7 @@ class StudyRows:
         """The rows of one metric."""
         return self.table[self.table["metric"] == metric]
 
-    @property
+    @cached_property
     def missing(self) -> "pd.DataFrame":
         """The planned measurements that are not there."""
         there = self.planned.merge(self.table[KEY], on=KEY, how="left", indicator=True)

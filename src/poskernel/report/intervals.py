@@ -53,7 +53,7 @@ def forest(
         axis = figure.subplots()
         for record in table.to_dict("records"):
             index = names.index(record[series]) if series else 0
-            height = labels.index(record[label]) + SPREAD * (index - (len(names) - 1) / 2)
+            height = float(labels.index(record[label])) + SPREAD * (index - (len(names) - 1) / 2)
             draw_interval(axis, record[estimate], height, series_look(index))
             if other and not np.isnan(record[other[0]]):
                 axis.plot(record[other[0]], height, marker="D", color="white", markeredgecolor=MUTED, markersize=6)
@@ -146,7 +146,7 @@ def tiles(
         figure = Figure(figsize=(WIDTH, 1.7 + 0.62 * len(names)), layout="constrained")
         axis = figure.subplots()
         for record in table.to_dict("records"):
-            place = (tasks.index(record[columns]), names.index(record[rows]))
+            place = (float(tasks.index(record[columns])), float(names.index(record[rows])))
             edge = ("#b3261e", 2.4) if record[disagree] is True else ("white", 1.0)
             ground = mpl.patches.Rectangle(
                 (place[0] - 0.47, place[1] - 0.44),

@@ -36,7 +36,7 @@ def sweep(
     runs: pd.DataFrame | None = None,
     logarithmic: bool = True,
     limits: tuple[float, float] | None = (-0.04, 1.06),
-    ticks: Sequence[float] | None = None,
+    ticks: Sequence[float | int] | None = None,
     height: float = 3.6,
 ) -> Figure:
     """Lines of y against x, one colour and marker a series; `runs` (same columns) are single runs, drawn as dots.

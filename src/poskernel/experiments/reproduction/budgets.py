@@ -70,8 +70,16 @@ def trained_means(evidence: Evidence) -> "dict[int, Estimate]":
 def answer(table: "pd.DataFrame", trained: dict[int, Estimate]) -> str:
     """The answer in words, by fixed rules: which rule is nearest at each budget, and whether LG moves with training."""
     nearest = nearest_rules(table)
-    told = "; ".join(f"after {budget} steps {rule} ({value:.2f})" for budget, (rule, value) in nearest.items())
-    words = [f"Nearest to LG: {told}."]
+    words = []
+    for budget, (rule, found, level) in nearest.items():
+        tied = f"; not told apart from it: {', '.join(level)}" if level else ""
+        words.append(f"Nearest to LG after {budget} steps: {rule}, {found}{tied}.")
+    stopping = [distance_of(table, min(trained), rule_words(rule)) for rule in ("adam", "adam:steps=10000")]
+    words.append(
+        f"Stopping the rule matters: after {min(trained)} training steps its distance is "
+        f"{stopping[0].value:.2f} at 400 of its "
+        f"own steps and {stopping[1].value:.2f} at 10,000."
+    )
     if len(trained) < 2:
         return " ".join([*words, "With one budget there is no saying whether longer training changes this."])
     first, last = min(trained), max(trained)
@@ -94,22 +102,26 @@ def answer(table: "pd.DataFrame", trained: dict[int, Estimate]) -> str:
             "longer training does not "
             "bring the model to the optimum's kernel."
         )
-    if nearest[first][0] != nearest[last][0]:
+    if nearest[last][0] not in (nearest[first][0], *nearest[first][2]):
         words.append("Which rule is nearest changes with the budget.")
     return " ".join(words)
 
 
-def nearest_rules(table: "pd.DataFrame") -> dict[int, tuple[str, float]]:
-    """The rule at the least distance at each budget."""
-    found = {}
-    for budget, group in table.groupby("training steps"):
-        valued = [
-            (rule, one.value)
-            for rule, one in zip(group["rule"], group["distance"], strict=True)
-            if one.value == one.value
-        ]
-        found[int(str(budget))] = min(valued, key=lambda pair: pair[1])
+def distance_of(table: "pd.DataFrame", budget: int, rule: str) -> Estimate:
+    """One line of the table of distances."""
+    found: Estimate = table[(table["training steps"] == budget) & (table["rule"] == rule)]["distance"].iloc[0]
     return found
+
+
+def nearest_rules(table: "pd.DataFrame") -> dict[int, tuple[str, Estimate, list[str]]]:
+    """The rule at the least distance at each budget, and the rules whose interval reaches down into its own."""
+    nearest = {}
+    for budget, group in table.groupby("training steps"):
+        pairs = [(rule, found) for rule, found in zip(group["rule"], group["distance"], strict=True) if found.n]
+        best, least = min(pairs, key=lambda pair: pair[1].value)
+        level = [rule for rule, found in pairs if rule != best and found.low <= least.high]
+        nearest[int(str(budget))] = (best, least, level)
+    return nearest
 
 
 def budgets_sections(evidence: Evidence, output: Output) -> "list[Section]":
@@ -158,7 +170,7 @@ def distance_figure(table: "pd.DataFrame", output: Output) -> "FigurePanel":
         estimate="distance",
         series="budget",
         axis_label="mean |α - LG| over tasks and lengths; nearer to 0 predicts better",
-        limits=(-0.01, 1),
+        limits=(-0.01, 1.0),
     )
     return output.figure(
         figure,

@@ -22,7 +22,7 @@ FOUR_CELLS = ["learned first", "rope prev", "rope skip3", "sinusoidal first"]
 """Cells that the paper finds to generalize at every training length."""
 
 
-def counted(number: float, n: int) -> Estimate:
+def counted(number: float | int, n: int) -> Estimate:
     """A count, or 1 and 0 for a claim."""
     return Estimate(float(number), math.nan, math.nan, n, "counted")
 
@@ -209,7 +209,9 @@ def winners_here(length: int) -> Callable[[Evidence], str]:
     return explain
 
 
-def lg(name: tuple[str, str], value: float, sd: float, tier: int, where: str = "table 3", length: int = 60) -> Headline:
+def lg(
+    name: tuple[str, str], value: float | int, sd: float, tier: int, where: str = "table 3", length: int = 60
+) -> Headline:
     """A cell's LG as the paper prints it: mean and SD over 5 seeds."""
     encoding, task = name
     why = by_seeds(encoding, task, length, tier, value)
@@ -220,7 +222,7 @@ def lg(name: tuple[str, str], value: float, sd: float, tier: int, where: str = "
 
 
 def predicted(
-    name: tuple[str, str], value: float, where: str, length: int = 60, study: str = "paper", places: int = 2
+    name: tuple[str, str], value: float | int, where: str, length: int = 60, study: str = "paper", places: int = 2
 ) -> Headline:
     """A cell's alpha under the paper's rule."""
     words = f"alpha of {name[0]} {name[1]}, length {length}"

@@ -174,7 +174,9 @@ def sensitivity_table(evidence: Evidence, kind: type[Rope] | type[Sinusoidal]) -
     import pandas as pd
 
     rows = evidence.study("sensitivity").only(Metric.ALPHA)
-    values: dict[str, float] = dict(rows.loc[rows["length"] == PICTURED_LENGTH, ["cell", "value"]].itertuples(index=False))
+    values: dict[str, float] = dict(
+        rows.loc[rows["length"] == PICTURED_LENGTH, ["cell", "value"]].itertuples(index=False)
+    )
     lines: dict[tuple[int, float], dict[str, float]] = {}
     for unit in evidence.study("sensitivity").units:
         encoding = unit.cell.encoding

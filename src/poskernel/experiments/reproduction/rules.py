@@ -91,10 +91,11 @@ def rules_sections(evidence: Evidence, output: Output) -> "list[Section]":
     picture = output.figure(
         figure, long, "rules", "A line a rule: rank correlation with its interval", "One layer, one head, 2000 steps."
     )
-    best = max(table.to_dict("records"), key=lambda line: nan_last(line["learnable rows"].value))
+    whole = table[table["learnable n"] == table["learnable n"].max()]
+    best = max(whole.to_dict("records"), key=lambda line: nan_last(line["learnable rows"].value))
     overlapping = [
         line["rule"]
-        for line in table.to_dict("records")
+        for line in whole.to_dict("records")
         if line["rule"] != best["rule"] and line["learnable rows"].high >= best["learnable rows"].low
     ]
     findings = [
@@ -105,9 +106,16 @@ def rules_sections(evidence: Evidence, output: Output) -> "list[Section]":
         ),
         Finding(
             "Rules whose interval reaches into that of the highest: the rows do not tell these apart.",
-            f"{len(overlapping)} of {len(table) - 1}",
+            f"{len(overlapping)} of {len(whole) - 1}",
             ", ".join(overlapping),
         ),
     ]
-    panels: list[Panel] = [picture, output.table(table, "rules", "Spearman of alpha and LG by selection rule")]
+    panels: list[Panel] = [
+        picture,
+        output.table(
+            table,
+            "rules",
+            "Spearman of alpha and LG by selection rule; rows: those with an alpha, a rule without a kernel has none",
+        ),
+    ]
     return [Section(title, question, findings, panels, command="poskernel study run rules")]

@@ -67,7 +67,7 @@ class Headline:
     """One value as printed, where it is printed, and how ours is had from the rows."""
 
     name: str
-    value: float
+    value: float | int
     """The paper's; 1 for a claim that something holds."""
     where: str
     kind: Kind
