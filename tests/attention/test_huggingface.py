@@ -353,3 +353,27 @@ def test_captures_in_one_block_switch_the_model_once():
             source.forward(families.tokens(), seen.append)
         source.forward(families.tokens(), None)
     assert [capture.layer for capture in seen] == [0, 1, 0, 1]
+
+
+def test_a_model_that_does_not_run_on_tokens_is_refused_with_its_own_reason():
+    config = transformers.XmodConfig(**{**SPECIAL, **SMALL, "languages": ["en_XX", "de_DE"]})
+    with pytest.raises(InputError, match=r"not run on token ids alone \(ValueError: Input language unknown"):
+        self_test(HuggingFaceSource(transformers.XmodModel(config)))
+
+
+@pytest.mark.parametrize("family", ["llama", "llama4", "gpt2", "falcon", "t5"])
+def test_the_output_layer_is_left_out_and_the_capture_is_that_of_the_base(family):
+    entry = families.FAMILIES[family]
+    names = {"llama4": "Llama4ForCausalLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
+    whole = names.get(family, entry.model.replace("Model", "ForCausalLM"))
+    torch.manual_seed(0)
+    config = getattr(transformers, entry.config)(**{**SPECIAL, **entry.fields})
+    source = HuggingFaceSource(getattr(transformers, whole)(config).eval())
+    assert source.module.get_output_embeddings() is None
+    assert self_test(source).causal == entry.causal
+
+
+def test_padding_is_the_token_that_the_embedding_keeps_for_it():
+    config = transformers.MPNetConfig(**{**SMALL, "pad_token_id": 0})  # the code's own padding is token 1
+    assert HuggingFaceSource(transformers.MPNetModel(config)).pad == 1
+    assert self_test(HuggingFaceSource(transformers.MPNetModel(config).eval())).padding == "left"

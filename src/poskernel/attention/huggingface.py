@@ -26,7 +26,7 @@ from poskernel.attention.fallbacks import (
 )
 from poskernel.attention.interface import IMPLEMENTATION, implementation, registered
 from poskernel.attention.rotary_calls import RotaryCall, recorded_rotary
-from poskernel.errors import InputError, MissingExtraError
+from poskernel.errors import InputError, MissingExtraError, RunError
 
 BEYOND_SDPA = ("softcap", "s_aux")
 """Arguments that torch's fused attention cannot honour: with them the family's eager function computes the output."""
@@ -64,6 +64,8 @@ class HuggingFaceSource(AttentionSource):
         base = getattr(module, "base_model", None)
         inner: Any = base if isinstance(base, nn.Module) else module
         both = bool(getattr(config, "is_encoder_decoder", False)) and hasattr(inner, "get_encoder")
+        if inner is module and not both and module.get_output_embeddings() is not None:
+            inner = getattr(module, "model", module)  # Llama-4's text model does not name its base
         self.module: Any = (inner.get_encoder() if both else None) or inner
         text_config = config.get_text_config(encoder=True) if both else config.get_text_config(decoder=True)
         self.layers = int(getattr(text_config, "num_hidden_layers", 0))
@@ -77,7 +79,9 @@ class HuggingFaceSource(AttentionSource):
         self.table = position_table(self.module)
         self.position_limit = position_limit(text_config, self.table)
         self.dtype = next(module.parameters()).dtype
-        self.special = special_tokens(config.to_dict())
+        embedded = getattr(self.module.get_input_embeddings(), "padding_idx", None)
+        self.pad = int(embedded if embedded is not None else getattr(config, "pad_token_id", None) or 0)
+        self.special = special_tokens(config.to_dict()) | {self.pad}
         self.fallback = fallback_of(self.module)
         reason = refused_because(self.module)
         if reason is not None:
@@ -108,7 +112,7 @@ class HuggingFaceSource(AttentionSource):
         if "attention_mask" not in accepted:
             return None
         batch, length = tokens.shape
-        filling = torch.full((batch, padding), int(getattr(self.module.config, "pad_token_id", None) or 0))
+        filling = torch.full((batch, padding), self.pad)
         mask = torch.cat([torch.zeros_like(filling), torch.ones_like(tokens)], 1)
         parts, start = [filling, tokens], -padding
         if side == "right":
@@ -172,15 +176,22 @@ class HuggingFaceSource(AttentionSource):
 
     def own_patterns(self, tokens: Int[Tensor, "batch position"]) -> Sequence[Float[Tensor, "batch head query key"]]:
         """Attention weights that the family's eager attention reports, or that its fused attention uses."""
-        if self.fallback is not None and self.fallback.implementation == "sdpa":
-            patterns: list[Tensor] = []
-            with sdpa_patterns(patterns):
-                self.run(tokens)
-            return [on_cpu(weights) for weights in patterns]
+        patterns: list[Tensor] = []
+        fused = self.fallback is not None and self.fallback.implementation == "sdpa"
         eager = self.fallback is None and type(self.module)._can_set_attn_implementation()
-        with implementation(self.module, "eager") if eager else nullcontext():
-            attentions = self.run(tokens, output_attentions=True).attentions
-        return [on_cpu(weights) for weights in attentions or () if weights is not None]
+        path = sdpa_patterns(patterns) if fused else implementation(self.module, "eager") if eager else nullcontext()
+        try:
+            with path:
+                output = self.run(tokens, output_attentions=not fused)
+        except (InputError, RunError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # a model's own code can fail in any way
+            raise InputError(
+                f"'{self.name}' cannot be analysed: it does not run on token ids alone "
+                f"({type(error).__name__}: {(str(error).splitlines() or [''])[0]}); give a model of text."
+            ) from error
+        reported = patterns if fused else getattr(output, "attentions", None) or ()
+        return [on_cpu(weights) for weights in reported if weights is not None]
 
     def probe_tokens(self, sequences: int, length: int, generator: torch.Generator) -> Int[Tensor, "sequence position"]:
         """Random tokens; special ones (padding, masks, image places) give way to their next ordinary neighbour."""
