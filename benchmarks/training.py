@@ -1,26 +1,37 @@
-"""Speed of training: python benchmarks/training.py (about two minutes).
+"""Speed of training: python benchmarks/training.py (about ten minutes on two cores; longer with more --steps).
 
-The package's loop against a plain PyTorch loop of the same model, recipe and data, in turns in one single-threaded
-process.
+The package's loop against a plain PyTorch loop of the same model, recipe and data, in turns: first one model in one
+single-threaded process; then 30 models of each tier on all cores, in single-threaded processes, one at a time and in
+batches of several sizes.
 """
 
+import argparse
+import multiprocessing
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice, product
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from poskernel.encodings import ENCODINGS, Encoding, Placement
+from poskernel.encodings import ENCODINGS, STUDY_ENCODINGS, Encoding, Placement
+from poskernel.models.ensemble import Ensemble
+from poskernel.models.ensemble_training import ensemble_steps
 from poskernel.models.training import Recipe, initial_model, training_batches, training_steps
 from poskernel.models.transformer import Architecture, rotate
 from poskernel.study.grid import TIERS
-from poskernel.tasks import IGNORED_LABEL, TASKS, Task
+from poskernel.study.workers import cores, single_thread_environment
+from poskernel.tasks import IGNORED_LABEL, STUDY_TASKS, TASKS, Task
 from poskernel.threads import one_thread
 from record import write
 
 STEPS, ROUNDS = 20, 5
+RUNS = list(product(STUDY_ENCODINGS, STUDY_TASKS[:6]))
+"""Thirty of the study's 35 cells: what is trained on all cores, each for --steps steps."""
+POOL_ROUNDS = 3
 CELLS = [*((encoding, "prev") for encoding in ENCODINGS), ("sinusoidal", "copy"), ("rope", "copy")]
 """Five of the study's seven tasks score nearly every row, as prev does, and two score half of them, as copy does."""
 
@@ -124,9 +135,77 @@ def matrix_flops(maker: Callable[[], Iterator[object]]) -> float:
     return counter.get_total_flops() / STEPS
 
 
-def main() -> None:
-    """Every tier, mean over CELLS."""
-    rows = []
+Run = tuple[Architecture, Encoding, Task]
+
+
+def plain_work(runs: Sequence[Run], steps: int) -> None:
+    """Each run by the plain loop."""
+    for shape, encoding, task in runs:
+        for _ in islice(plain_steps(shape, encoding, task), steps):
+            pass
+
+
+def our_work(runs: Sequence[Run], steps: int) -> None:
+    """Each run by the package's loop."""
+    for shape, encoding, task in runs:
+        for _ in islice(our_steps(shape, encoding, task), steps):
+            pass
+
+
+def ensemble_work(runs: Sequence[Run], steps: int) -> None:
+    """All runs in one batch."""
+    shape = runs[0][0]
+    ensemble = Ensemble([initial_model(shape, encoding, 0) for _, encoding, _ in runs])
+    tasks = [runs[index][2] for index in ensemble.order]
+    for _ in islice(ensemble_steps(ensemble, tasks, [0] * len(runs), Recipe(steps=10**9)), steps):
+        pass
+
+
+Work = Callable[[Sequence[Run], int], None]
+
+
+def pool_seconds(sides: dict[str, tuple[Work, int]], shape: Architecture, steps: int) -> dict[str, float]:
+    """Wall seconds in which a pool of one process a core trains all of RUNS: median over rounds, the sides in turns.
+
+    Sides are a kind of work and how many runs it takes at a time. Processes have started and warmed up before.
+    """
+    runs = [(shape, encoding, task) for encoding, task in RUNS]
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    with single_thread_environment(), multiprocessing.get_context("spawn").Pool(cores(), one_torch_thread) as pool:
+        for turn in range(POOL_ROUNDS + 1):
+            for name, (work, size) in sides.items():
+                batches = [runs[start : start + size] for start in range(0, len(runs), size)]
+                start = time.perf_counter()
+                pool.starmap(work, [(batch, steps if turn else 2) for batch in batches], chunksize=1)
+                if turn:  # the first warms up
+                    times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def one_torch_thread() -> None:
+    """What each process of a pool does first."""
+    torch.set_num_threads(1)
+
+
+def pool_rows(steps: int, sizes: Sequence[int]) -> list[dict[str, object]]:
+    """Thirty runs of every tier on all cores: plain, the package, and its batches."""
+    rows: list[dict[str, object]] = []
+    for tier, (layers, heads) in TIERS.items():
+        sides: dict[str, tuple[Work, int]] = {"plain loops": (plain_work, 1), "poskernel": (our_work, 1)}
+        sides |= {f"poskernel, batches of {size}": (ensemble_work, size) for size in sizes}
+        seconds = pool_seconds(sides, Architecture(layers=layers, heads=heads), steps)
+        what = f"tier {tier}, {len(RUNS)} runs of {steps} steps in {cores()} processes"
+        for name, value in seconds.items():
+            rows.append({"name": f"{what}: {name}", "value": round(value, 2), "unit": "s"})
+            if name != "plain loops":
+                ratio = round(seconds["plain loops"] / value, 2)
+                rows.append({"name": f"{what}: plain loops / {name}", "value": ratio, "unit": "times"})
+    return rows
+
+
+def single_rows() -> list[dict[str, object]]:
+    """One model in one process: every tier, mean over CELLS."""
+    rows: list[dict[str, object]] = []
     with one_thread():
         rate = gemm_rate()
         rows.append({"name": "matrix product rate, one thread", "value": round(rate, 1), "unit": "GFLOP/s"})
@@ -155,7 +234,25 @@ def main() -> None:
                     f"share {plain_flops / plain / rate / 1e9:.2f}",
                 },
             ]
-    write("training", "Training, one model in one single-threaded process", "python benchmarks/training.py", rows)
+    return rows
+
+
+def main() -> None:
+    """Both parts, in one file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=50, help="steps of each of the thirty runs (default 50)")
+    parser.add_argument("--batches", default="2,5,10,30", help="batch sizes (default 2,5,10,30)")
+    parser.add_argument("--only", choices=("single", "pool"), help="one part alone, printed and not written")
+    given = parser.parse_args()
+    sizes = [int(size) for size in given.batches.split(",")]
+    rows = [] if given.only == "pool" else single_rows()
+    rows += [] if given.only == "single" else pool_rows(given.steps, sizes)
+    if given.only:
+        for row in rows:
+            print(row)
+        return
+    command = f"python benchmarks/training.py --steps {given.steps} --batches {given.batches}"
+    write("training", "Training: one model in one process, and thirty on all cores", command, rows)
 
 
 if __name__ == "__main__":
