@@ -114,12 +114,13 @@ def test_units_run_on_one_thread_and_give_the_threads_back(monkeypatch: pytest.M
 def test_a_prediction_unit_measures_what_predict_gives(task: str) -> None:
     lengths = (30, 60)
     unit = PredictionUnit(PredictionCell(ENCODINGS["rope"], TASKS[task]), lengths)
-    rows = predict("rope", task, 20, lengths).rows
+    rows, alone = predict("rope", task, 20, lengths).rows, predict("rope", task, 20, lengths, existence=False).rows
     found = {(m.metric, m.length): m for m in unit.run()}
     assert list(found) == [(metric, length) for metric in ("alpha", "exists") for length in lengths]
-    for row in rows:
+    for row, by_itself in zip(rows, alone, strict=True):
         alpha, exists = found[Metric.ALPHA, row.length], found[Metric.EXISTS, row.length]
-        assert (alpha.value, alpha.reason, alpha.seed) == (row.alpha, row.reason, NO_SEED)
+        # The row's reason may quote existence; a measurement of alpha is the same whatever else was asked.
+        assert (alpha.value, alpha.reason, alpha.seed) == (row.alpha, by_itself.reason, NO_SEED)
         assert exists.reason == row.exists
         assert exists.value == (1.0 if row.exists == "yes" else 0.0)
 
@@ -186,3 +187,9 @@ def test_content_alphas_are_measured_where_they_are_asked_for() -> None:
         assert found["alpha", length] is None
         assert found["alpha_content", length] == found["alpha_plus", length] == 1
         assert found["alpha_graded", length] == support[length]
+
+
+def test_an_alpha_is_the_same_measurement_whether_existence_is_asked_or_not() -> None:
+    cell = PredictionCell(ENCODINGS["rope"], TASKS["copy"])
+    with_it = PredictionUnit(cell, (40, 60)).run()
+    assert with_it[:2] == PredictionUnit(cell, (40, 60), existence=False).run()

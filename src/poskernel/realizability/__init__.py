@@ -14,6 +14,7 @@ from poskernel.realizability.existence import Existence, Exists, existence
 from poskernel.realizability.prediction import (
     PredictedRow,
     Prediction,
+    existence_answers,
     predict,
     predict_all,
     screen,
@@ -38,6 +39,7 @@ __all__ = [
     "certificate",
     "content_alphas",
     "existence",
+    "existence_answers",
     "matching_shift",
     "parse_rule",
     "predict",

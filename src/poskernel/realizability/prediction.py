@@ -8,6 +8,7 @@ from poskernel.encodings import STUDY_ENCODINGS, Encoding, parse_encoding
 from poskernel.errors import InputError
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.cell import PREDICT_SCHEMA, Asked, Cell, PredictedRow, Prediction
+from poskernel.realizability.existence import Exists
 from poskernel.realizability.selection import SelectionRule, parse_rule, rule_label
 from poskernel.tasks import TASKS, Task, parse_task
 
@@ -93,6 +94,28 @@ def predict_all(
     ask = asked or Asked()
     for cell in cells:
         yield cell.prediction(next(chosen), lengths, ask) if cell.asks_a_kernel else cell.undefined(lengths)
+
+
+def existence_answers(
+    encoding: Encoding,
+    task: Task,
+    train_length: int,
+    lengths: Sequence[int],
+    seconds: float = 60.0,
+    test_encoding: Encoding | None = None,
+) -> dict[int, str | None]:
+    """What `predict` gives as `exists` at each length, on its own: no rule selects anything.
+
+    Raises InputError as `predict` does.
+    """
+    tested = encoding if test_encoding is None else test_encoding
+    check_lengths(encoding, train_length, lengths, None)
+    check_transfer(encoding, tested, train_length)
+    cell = Cell(encoding, tested, task, train_length, rule="", horizon=max(lengths))
+    cell.check(lengths)
+    if not cell.asks_a_kernel:
+        return dict.fromkeys(lengths, str(Exists.NOT_APPLICABLE))
+    return cell.exists(lengths, Asked(seconds=seconds))
 
 
 def select_kernel(

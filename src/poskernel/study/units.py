@@ -18,7 +18,7 @@ from poskernel.models.training import (
     under,
 )
 from poskernel.models.transformer import Transformer
-from poskernel.realizability import ContentRow, content_alphas, predict
+from poskernel.realizability import ContentRow, content_alphas, existence_answers, predict
 from poskernel.study.grid import Cell, PredictionCell, Study, TrainingCell
 from poskernel.threads import one_thread
 
@@ -285,7 +285,7 @@ class PredictionUnit(Unit):
         return f"predict {self.cell.label} {self.cell.task.name}, rule {self.cell.rule}"
 
     def measure(self, weights: Path | None) -> list[Measurement]:
-        """Select, transfer, score."""
+        """Select, transfer, score; existence on its own, so that no measurement depends on what else was asked."""
         cell = self.cell
         prediction = predict(
             cell.encoding,
@@ -293,12 +293,16 @@ class PredictionUnit(Unit):
             cell.train_length,
             self.lengths,
             rule=cell.rule,
-            existence=self.existence,
-            existence_seconds=self.existence_seconds,
+            existence=False,
             horizon=max(self.lengths),  # the reach beyond them is not asked for here
             test_encoding=cell.test_encoding,
         )
         rows = {row.length: row for row in prediction.rows}
+        answers: dict[int, str | None] = {}
+        if self.existence:
+            answers = existence_answers(
+                cell.encoding, cell.task, cell.train_length, self.lengths, self.existence_seconds, cell.test_encoding
+            )
         content: dict[int, ContentRow] = {}
         if self.content:
             found = content_alphas(cell.encoding, cell.task, cell.train_length, self.lengths, cell.rule)
@@ -307,7 +311,7 @@ class PredictionUnit(Unit):
         for (_, metric, length), key in zip(self.measures, self.keys, strict=True):
             match metric:
                 case Metric.EXISTS:
-                    made.append(exists_measurement(key, rows[length].exists))
+                    made.append(exists_measurement(key, answers[length]))
                 case Metric.ALPHA_CONTENT:
                     made.append(alpha_measurement(key, content[length].content, ""))
                 case Metric.ALPHA_PLUS:
