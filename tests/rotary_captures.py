@@ -1,5 +1,7 @@
 """Captures of hand-built rotary layers, whose means before the rotation are known."""
 
+from dataclasses import replace
+
 import torch
 
 from poskernel.attention.capture import LayerCapture
@@ -32,9 +34,9 @@ def rotary_capture(query, key, scale=0.5, layer=0, **settings):
         {},
         (turn(query), turn(key)),
     )
-    return LayerCapture.assembled(
-        layer, *call.outputs, scale, causal=settings.pop("causal", True), calls=[call], **settings
-    )
+    window, causal = settings.pop("window", None), settings.pop("causal", True)
+    capture = LayerCapture.assembled(layer, *call.outputs, scale, causal=causal, calls=[call], **settings)
+    return replace(capture, window=window)
 
 
 def means(length=LENGTH, heads=1, seed=5, dtype=torch.float64):
