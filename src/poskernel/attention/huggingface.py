@@ -24,7 +24,7 @@ from poskernel.attention.fallbacks import (
     sdpa_patterns,
     split_additive,
 )
-from poskernel.attention.interface import IMPLEMENTATION, implementation, registered
+from poskernel.attention.interface import IMPLEMENTATION, INTERVENED, implementation, registered, switched
 from poskernel.attention.rotary_calls import RotaryCall, recorded_rotary
 from poskernel.errors import InputError, MissingExtraError, RunError
 
@@ -179,7 +179,7 @@ class HuggingFaceSource(AttentionSource):
         patterns: list[Tensor] = []
         fused = self.fallback is not None and self.fallback.implementation == "sdpa"
         eager = self.fallback is None and type(self.module)._can_set_attn_implementation()
-        path = sdpa_patterns(patterns) if fused else implementation(self.module, "eager") if eager else nullcontext()
+        path = sdpa_patterns(patterns) if fused else switched(self.module, "eager") if eager else nullcontext()
         try:
             with path:
                 output = self.run(tokens, output_attentions=not fused)
@@ -281,6 +281,9 @@ class HuggingFaceSource(AttentionSource):
         **options: Any,
     ) -> tuple[Tensor, None]:
         """The registered function: hands on the capture, then computes the layer's output as the model would."""
+        intervened = vars(self.module).get(INTERVENED)
+        if intervened is not None:
+            query, key, attention_mask = intervened.changed(module, query, key, attention_mask, options)
         if self.consume is not None:
             self.hand_on(module, self.captured(module, query, key, attention_mask, scaling, options))
         return self.output(module, query, key, value, attention_mask, scaling, options), None
@@ -344,8 +347,9 @@ class HuggingFaceSource(AttentionSource):
             )
         length = query.shape[2]
         everything = torch.ones(1, 1, length, length, dtype=torch.bool, device=query.device)
-        allowed = everything.tril() if mask is None else mask
-        added = torch.zeros_like(allowed, dtype=query.dtype).masked_fill(~allowed, torch.finfo(query.dtype).min)
+        added = everything.tril() if mask is None else mask
+        if added.dtype == torch.bool:
+            added = torch.zeros_like(added, dtype=query.dtype).masked_fill(~added, torch.finfo(query.dtype).min)
         # One sequence at a time: the eager function holds a few squares of side T for every head.
         parts = [
             eager(
