@@ -46,7 +46,7 @@ class HeadDrift:
 
 
 class DriftEstimator:
-    """Consumes captures and gives every head's slope; `layers` are those to measure. Keeps T numbers a layer."""
+    """Consumes captures and gives every head's slope; `layers` are those to measure."""
 
     def __init__(self, layers: Mapping[int, int], length: int, dropped: int = 16) -> None:
         check_dropped(length, dropped)
