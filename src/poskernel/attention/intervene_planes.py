@@ -64,6 +64,11 @@ def rotary_planes(model: Any, length: int = PROBE_POSITIONS) -> dict[int, Rotary
 
 def own_planes(model: Transformer, length: int) -> dict[int, RotaryPlanes]:
     """Planes of our own transformer, the same in every layer; none without a rotary encoding."""
+    if model.encoding.drawn:
+        raise InputError(
+            f"the encoding '{model.encoding.name}' draws its positions, so its planes turn by no fixed angle: take "
+            "another encoding."
+        )
     with torch.no_grad():
         placement = model.position_module(torch.arange(length))
     if placement.query_rotation is None or placement.key_rotation is None:
