@@ -47,6 +47,8 @@ class LayerCapture:
     unrotated_key: Float[Tensor, "batch keyhead position width"] | None = None
     rotation: Rotation | None = None
     unreadable: str | None = None
+    inputs: Float[Tensor, "batch position stream"] | None = None
+    """What the layer's queries and keys are projected from; None where the source does not say."""
 
     @classmethod
     def assembled(
@@ -196,6 +198,10 @@ class AttentionSource(ABC):
     @abstractmethod
     def own_patterns(self, tokens: Int[Tensor, "batch position"]) -> Sequence[Float[Tensor, "batch head query key"]]:
         """The attention weights that the model itself reports, a layer each: what a capture must reproduce."""
+
+    def embedding(self) -> Float[Tensor, "vocabulary width"]:
+        """The token embeddings, a row a token, on the CPU; InputError where the source does not give them."""
+        raise InputError(f"'{self.name}' does not give its token embeddings: measure what needs queries and keys alone.")
 
     def probe_tokens(self, sequences: int, length: int, generator: torch.Generator) -> Int[Tensor, "sequence position"]:
         """Random tokens for a probe; a source with tokens that mean something to its code leaves those out."""

@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from poskernel.attention.fallbacks import (
     split_additive,
 )
 from poskernel.attention.interface import IMPLEMENTATION, INTERVENED, implementation, registered, switched
+from poskernel.attention.layer_inputs import recorded_inputs
 from poskernel.attention.rotary_calls import RotaryCall, recorded_rotary
 from poskernel.errors import InputError, MissingExtraError, RunError
 
@@ -91,6 +93,7 @@ class HuggingFaceSource(AttentionSource):
         self.calls = 0
         self.caller: nn.Module | None = None
         self.rotary: list[RotaryCall] = []
+        self.inputs: dict[int, Tensor] = {}
         self.rotates: bool | None = None
         self.takes_positions: bool | None = None
 
@@ -203,6 +206,10 @@ class HuggingFaceSource(AttentionSource):
             tokens[tokens == token] = next((other for other in ordinary if other > token), ordinary[0])
         return tokens
 
+    def embedding(self) -> Float[Tensor, "vocabulary width"]:
+        """The table of the model's input embeddings."""
+        return on_cpu(self.module.get_input_embeddings().weight)
+
     def layer_class(self, layer: int) -> str:
         """The layer's attention class, found by its name."""
         # Wrappers (BertAttention around BertSelfAttention) share the layer: the module without another inside computes.
@@ -228,7 +235,7 @@ class HuggingFaceSource(AttentionSource):
             return
         self.check_rotation()
         hooks = hooked(self.module, self.hooked_attention) if self.fallback is not None else self.interface()
-        with recorded_rotary(self.module, self.rotary), hooks:
+        with recorded_rotary(self.module, self.rotary), recorded_inputs(self.module, self.inputs), hooks:
             self.active = True
             try:
                 yield
@@ -259,9 +266,11 @@ class HuggingFaceSource(AttentionSource):
             raise refusal(self, min(self.calls, self.layers) - 1, SEVERAL_CALLS)
         self.calls, self.caller = self.calls + 1, module
         self.rotary.clear()
+        entered = self.inputs.get(id(module))
+        self.inputs.clear()
         check_finite(self, capture)
         assert self.consume is not None
-        self.consume(capture)
+        self.consume(capture if entered is None else replace(capture, inputs=on_cpu(entered)))
 
     def hooked_attention(self, module: nn.Module, projected: dict[str, Tensor], arguments: dict[str, Any]) -> None:
         """What the hooks of a family outside the interface call."""
