@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from captures import random_capture
-from poskernel.attention.row_tiles import blocks, check_dropped, row_tiles
+from poskernel.attention.row_tiles import attention, blocks, check_dropped, row_tiles
 from poskernel.errors import InputError
 
 
@@ -54,3 +54,12 @@ def test_refusals():
         check_dropped(8, -1)
     with pytest.raises(InputError, match="a mask that is neither causal"):
         next(row_tiles(random_capture(2, mask=torch.ones(1, 1, 40, 40, dtype=torch.bool)), 0))
+
+
+def test_attention_weights_are_those_of_the_capture():
+    sinks = torch.linspace(-1, 2, 4, dtype=torch.float64)
+    for capture in (random_capture(2, window=7), random_capture(2, sinks=sinks), random_capture(2, causal=False)):
+        pattern = capture.pattern(2)
+        for tile in row_tiles(capture, 0):
+            weights = attention(capture, 2, tile, capture.logits(2, tile.rows, tile.keys))
+            torch.testing.assert_close(weights, pattern[:, tile.rows][:, :, tile.keys])

@@ -80,3 +80,14 @@ def blocks(capture: LayerCapture, size: int, least: int) -> Sequence[Int[Tensor,
             f"a batch of {batch} sequences is too small to tell position from content: pass at least {least} at once."
         )
     return torch.arange(batch).tensor_split(max(1, round(batch / size)))
+
+
+def attention(
+    capture: LayerCapture, head: int, tile: RowTile, logits: Float[Tensor, "batch row key"]
+) -> Float[Tensor, "batch row key"]:
+    """Attention weights of a tile's logits, with the layer's sinks in the denominator; a row's keys are all it has."""
+    if capture.sinks is None:
+        return tile.log_weights(logits).exp()
+    hidden = logits.masked_fill(~tile.seen, float("-inf"))
+    total = torch.logaddexp(hidden.logsumexp(-1), capture.sinks[head].to(hidden))
+    return (hidden - total[..., None]).exp()
