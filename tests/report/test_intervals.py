@@ -41,9 +41,14 @@ def grid():
 
 def tile_figure(table):
     return tiles(
-        table, title="Which cells carry over", group="class", grounds={"relative": "#cfe3f3", "growing": "#fbe3c8", "none": "#ececec"},
-        marks={"predicted": "α", "exists": "∃"}, disagree="disagree", note="α and LG disagree",
-    )  # fmt: skip
+        table,
+        title="Which cells carry over",
+        group="class",
+        grounds={"relative": "#cfe3f3", "growing": "#fbe3c8", "none": "#ececec"},
+        marks={"predicted": "α", "exists": "∃"},
+        disagree="disagree",
+        note="α and LG disagree",
+    )
 
 
 def trend_figure():

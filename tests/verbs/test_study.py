@@ -156,3 +156,24 @@ def test_a_store_that_is_not_there(tiny, capsys):
 
 def test_the_studies_are_listed(capsys):
     assert {"quick", "paper"} <= {row["study"] for row in rows(capsys, "study", "list")}
+
+
+def test_a_report_from_the_store_and_from_committed_rows(tiny, capsys):
+    pytest.importorskip("matplotlib")
+    assert cli.main(["study", "run", "tiny", "--workers", "1", "--out", "kept/tiny", "-q"]) == 0
+    capsys.readouterr()
+    assert cli.main(["study", "report", "tiny", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == {
+        "schema": "poskernel.study-report/1", "study": "tiny", "report": "out/reports/tiny/report.html",
+    }  # fmt: skip
+    assert cli.main(["study", "report", "tiny", "--results", "kept", "--out", "page", "--store", "absent.sqlite"]) == 0
+    cells = (tiny / "out" / "reports" / "tiny" / "tables" / "tiny-cells-tier-1.csv").read_bytes()
+    assert (tiny / "page" / "tables" / "tiny-cells-tier-1.csv").read_bytes() == cells and b"rope" in cells
+
+
+def test_a_report_of_nothing(tiny, capsys):
+    assert cli.main(["study", "report", "papr", "--results", "kept"]) == 2
+    assert "did you mean 'paper'" in capsys.readouterr().err
+    assert cli.main(["study", "report", "paper", "--results", "kept"]) == 2
+    assert "'kept' holds no STUDY/rows.parquet" in capsys.readouterr().err

@@ -7,7 +7,7 @@ cell with its encoding, task, training length and test encoding, and nothing els
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from poskernel.errors import InputError
@@ -53,8 +53,7 @@ class StudyRows:
     @classmethod
     def of(cls, study: Study, table: "pd.DataFrame") -> "StudyRows":
         """The study's rows of a table; InputError where one measurement stands in it twice."""
-        planned = planned_keys(units_of(study))
-        chosen = keyed(table).merge(planned[KEY], on=KEY, how="inner")
+        chosen = keyed(table).merge(planned_measurements(study)[KEY], on=KEY, how="inner")
         twice = chosen.duplicated(KEY)
         if twice.any():
             cell, metric, length, seed = chosen.loc[twice, KEY].iloc[0]
@@ -63,15 +62,15 @@ class StudyRows:
             )
         return cls(study, chosen)
 
-    @cached_property
+    @property
     def units(self) -> list[Unit]:
         """What the study asks for."""
-        return units_of(self.study)
+        return study_units(self.study)
 
-    @cached_property
+    @property
     def planned(self) -> "pd.DataFrame":
         """Every measurement it asks for: kind, tier, train_length, steps, rule and the key."""
-        return planned_keys(self.units)
+        return planned_measurements(self.study)
 
     @cached_property
     def models(self) -> "pd.DataFrame":
@@ -149,6 +148,18 @@ def setting_of(cell: TrainingCell) -> dict[str, Any]:
     shape = cell.architecture
     values = (cell.tier or 0, cell.train_length, cell.recipe.steps, shape.width, shape.vocabulary)
     return dict(zip(SETTING, values, strict=True))
+
+
+@lru_cache(maxsize=32)
+def study_units(study: Study) -> list[Unit]:
+    """The units of a study, made once: checking them all takes a while. Not to be written into."""
+    return units_of(study)
+
+
+@lru_cache(maxsize=32)
+def planned_measurements(study: Study) -> "pd.DataFrame":
+    """Every measurement of a study, made once; not to be written into."""
+    return planned_keys(study_units(study))
 
 
 def planned_keys(units: Iterable[Unit]) -> "pd.DataFrame":

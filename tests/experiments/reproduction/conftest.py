@@ -1,10 +1,13 @@
 """A made-up world in which the answer to every question is known, as the rows of every study."""
 
+import dataclasses
+
 import pandas as pd
 import pytest
 
 from poskernel.experiments.reproduction.evidence import Evidence
 from poskernel.experiments.study_rows import keyed
+from poskernel.resampling import Bootstrap
 from poskernel.study.grid import TrainingCell
 from study_table import study_table
 
@@ -13,6 +16,15 @@ from study_table import study_table
 def _coarse_pictures(monkeypatch):
     """Pictures of few dots: nobody looks at them here."""
     monkeypatch.setattr("poskernel.report.figures.DOTS_PER_INCH", 30)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_resamples():
+    """How wide an interval is stands in the tests of statistics; here a hundredth of the resamples will do."""
+    whole = Bootstrap.estimate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Bootstrap, "estimate", lambda self, *rest: whole(dataclasses.replace(self, resamples=100), *rest))
+        yield
 
 
 STUDY_NAMES = ("paper", "interior", "scale", "train-length", "rules", "sensitivity", "rope-scale", "content")

@@ -39,7 +39,10 @@ def test_cluster_statistics_draw_clusters(evidence):
 
 def test_an_encoding_that_always_fails_tells_nothing_within_itself():
     """Alpha that knows the encoding alone separates cells, but not within encodings."""
-    rows = joined({("rope", task): (1.0, 0.9, 1.0) for task in ("prev", "skip2")} | {("nope", task): (0.0, 0.1, 0.3) for task in ("prev", "skip2")})  # fmt: skip
+    rows = joined(
+        {("rope", task): (1.0, 0.9, 1.0) for task in ("prev", "skip2")}
+        | {("nope", task): (0.0, 0.1, 0.3) for task in ("prev", "skip2")}
+    )
     found = statistics_of(compare(rows), seed=0)
     assert found["AUC, all cells"].p < 0.2
     assert found["AUC, all cells, whole encodings drawn"].p == 1.0

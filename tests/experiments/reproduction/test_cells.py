@@ -10,6 +10,7 @@ from poskernel.experiments.reproduction.cells import (
     cell_class,
     cell_table,
     cells_sections,
+    pictured_length,
     taxonomy_table,
     tiers_of,
     yes_or_none,
@@ -34,6 +35,11 @@ def test_taxonomy_marks_disagreement():
     assert lines.loc[("rope", "prev"), "disagree"] and not lines.loc[("learned", "first"), "disagree"]
     assert lines.loc[("rope", "prev"), "class"] == "relative encoding, bounded offset"
     assert lines.loc[("rope", "prev"), "exists"]
+
+
+def test_the_longest_length_stands_in_for_60():
+    rows = joined()
+    assert pictured_length(rows) == 60 and pictured_length(rows[rows["length"] == 30]) == 30
 
 
 def test_classes():

@@ -79,7 +79,15 @@ def fill(store, rows):
     store.add(
         [cells[name] for name in rows["cell"].unique()],
         [
-            Measurement(r["cell"], r["metric"], r["length"], NO_SEED if pd.isna(r["seed"]) else int(r["seed"]), r["value"], Status(r["status"]), r["reason"])
+            Measurement(
+                r["cell"],
+                r["metric"],
+                r["length"],
+                NO_SEED if pd.isna(r["seed"]) else int(r["seed"]),
+                r["value"],
+                Status(r["status"]),
+                r["reason"],
+            )
             for r in rows.to_dict("records")
         ],
-    )  # fmt: skip
+    )

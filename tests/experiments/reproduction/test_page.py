@@ -6,15 +6,25 @@ import pytest
 
 from poskernel.errors import InputError
 from poskernel.experiments.reproduction.evidence import Evidence
-from poskernel.experiments.reproduction.page import THEMES, coverage_section, write_report
 from poskernel.experiments.reproduction.output import Output
+from poskernel.experiments.reproduction.page import THEMES, coverage_section, write_report
 
 
 def test_the_papers_page_is_whole(evidence, tmp_path):
     page = write_report("paper", evidence, tmp_path)
     text = page.read_text()
-    for title in ("Headlines", "Who generalizes", "The taxonomy", "What the rank statistics hide", "Depth", "Scale", "Induction",
-                  "Open question: low-frequency RoPE on skip3", "Open question: sinusoidal prev and skips", "What was measured"):  # fmt: skip
+    for title in (
+        "Headlines",
+        "Who generalizes",
+        "The taxonomy",
+        "What the rank statistics hide",
+        "Depth",
+        "Scale",
+        "Induction",
+        "Open question: low-frequency RoPE on skip3",
+        "Open question: sinusoidal prev and skips",
+        "What was measured",
+    ):
         assert f"{title}</h2>" in text
     assert page.stat().st_size < 5_000_000 and "http://" not in text.replace("http://www.w3.org", "")
     figures = {path.stem for path in (tmp_path / "figures").iterdir()}

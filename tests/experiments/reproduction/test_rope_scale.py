@@ -2,6 +2,7 @@
 
 import pytest
 
+from poskernel.experiments.reproduction.evidence import Evidence
 from poskernel.experiments.reproduction.output import Output
 from poskernel.experiments.reproduction.rope_scale import answer, false_negatives, rope_scale_sections, scale_table
 from poskernel.experiments.reproduction.rules import rule_words
@@ -26,9 +27,11 @@ def test_answer(evidence, changes, words):
     assert answer(scale_table(evidence).assign(**changes)).count(words) == 3
 
 
-def test_without_a_false_negative_there_is_nothing_to_explain(evidence, partial):
+def test_without_a_false_negative_there_is_nothing_to_explain(evidence, partial, tables):
     assert "no false negative here" in answer(scale_table(evidence).assign(**{rule_words("adam"): 1.0}))
-    assert "No model of this study" in answer(scale_table(partial))
+    assert "no false negative here" in answer(scale_table(partial))  # scale 1 is a cell of the main study
+    predictions = tables["rope-scale"][tables["rope-scale"]["tier"].isna()]
+    assert "No model of this study" in answer(scale_table(Evidence({"rope-scale": predictions}, "predictions")))
 
 
 def test_section(evidence, partial, nothing, tmp_path):

@@ -33,6 +33,12 @@ def tiers_of(evidence: Evidence, name: str) -> list[int]:
     return [tier for tier in TIER_WORDS if evidence.has_tier(name, tier)]
 
 
+def pictured_length(rows: "pd.DataFrame") -> int:
+    """The length to show: 60 as in the paper's tables, or the longest where that was not measured."""
+    lengths = set(rows["length"])
+    return PICTURED_LENGTH if PICTURED_LENGTH in lengths else int(max(lengths))
+
+
 def cell_table(rows: "pd.DataFrame", length: int) -> "pd.DataFrame":
     """One line a cell at one length: alpha, existence, LG with its t interval over seeds, SD, seeds, train accuracy."""
     import pandas as pd
@@ -88,8 +94,9 @@ def who_generalizes(evidence: Evidence, output: Output, name: str, tiers: list[i
         panels.append(heat_map(found, output, name, tier))
     panels.append(dots(evidence, output, name, tiers))
     for tier in tiers:
-        table = cell_table(evidence.comparison(name, tier).rows, PICTURED_LENGTH)
-        caption = f"{TIER_WORDS[tier]}: alpha and LG at length {PICTURED_LENGTH}, trained at {TRAINED_AT}"
+        rows = evidence.comparison(name, tier).rows
+        table = cell_table(rows, pictured_length(rows))
+        caption = f"{TIER_WORDS[tier]}: alpha and LG at length {pictured_length(rows)}, trained at {TRAINED_AT}"
         panels.append(output.table(table, f"{name}-cells-tier-{tier}", caption, folded=True))
     text = (
         "LG is the token accuracy on the positions from the training length on; its interval is a t interval over "
@@ -103,12 +110,13 @@ def heat_map(found: Comparison, output: Output, name: str, tier: int) -> "Figure
     """Alpha and LG of one tier side by side."""
     from poskernel.report.figures import heat_maps
 
-    cells = at_length(found.rows, PICTURED_LENGTH)
+    length = pictured_length(found.rows)
+    cells = at_length(found.rows, length)
     seeds = found.rows["seed"].nunique()
     headings = {"alpha": "alpha, before training", "accuracy": "LG, after training"}
-    figure = heat_maps(cells, headings, title=f"{TIER_WORDS[tier]}: length {PICTURED_LENGTH}, trained at {TRAINED_AT}")
+    figure = heat_maps(cells, headings, title=f"{TIER_WORDS[tier]}: length {length}, trained at {TRAINED_AT}")
     caption = f"LG: mean over up to {seeds} seeds. Chance is one over the vocabulary."
-    alt = f"Two heat maps, alpha and LG at length {PICTURED_LENGTH}, by encoding and task, {TIER_WORDS[tier]}"
+    alt = f"Two heat maps, alpha and LG at length {length}, by encoding and task, {TIER_WORDS[tier]}"
     return output.figure(figure, cells, f"{name}-heat-maps-tier-{tier}", alt, caption)
 
 
@@ -119,9 +127,10 @@ def dots(evidence: Evidence, output: Output, name: str, tiers: list[int]) -> "Fi
     from poskernel.report.sweeps import seed_dots
 
     rows = pd.concat([evidence.comparison(name, tier).rows for tier in tiers], ignore_index=True)
-    shown = rows[rows["length"] == PICTURED_LENGTH].assign(cell=rows["encoding"] + " " + rows["task"])
+    length = pictured_length(rows)
+    shown = rows[rows["length"] == length].assign(cell=rows["encoding"] + " " + rows["task"])
     data = shown[["tier", "cell", "seed", "alpha", "accuracy", "train_accuracy", "status"]]
-    title = f"Predicted and trained at length {PICTURED_LENGTH}, seed by seed"
+    title = f"Predicted and trained at length {length}, seed by seed"
     figure = seed_dots(
         data.drop_duplicates(["tier", "cell"]),
         data,
@@ -138,9 +147,10 @@ def dots(evidence: Evidence, output: Output, name: str, tiers: list[int]) -> "Fi
 
 def taxonomy_table(found: Comparison) -> "pd.DataFrame":
     """One line a cell: its class, what taxonomy and alpha predict, what was trained, whether a kernel exists."""
-    rows = found.rows[found.rows["length"] == PICTURED_LENGTH]
+    length = pictured_length(found.rows)
+    rows = found.rows[found.rows["length"] == length]
     exists = rows.drop_duplicates(CELL).set_index(CELL)["exists"]
-    cells = at_length(found.rows, PICTURED_LENGTH)
+    cells = at_length(found.rows, length)
     lines = cells[[*CELL, "alpha", "accuracy"]].copy()
     pairs = list(zip(lines["encoding"], lines["task"], strict=True))
     lines["class"] = [cell_class(*pair) for pair in pairs]
@@ -179,7 +189,8 @@ def taxonomy_section(found: Comparison, output: Output, name: str) -> "Section":
 
     table = taxonomy_table(found)
     marks = {"predicted": "α", "trained": "LG", "exists": "∃"}
-    title = f"Which cells carry over from {TRAINED_AT} to {PICTURED_LENGTH}: class, prediction, training, existence"
+    length = pictured_length(found.rows)
+    title = f"Which cells carry over from {TRAINED_AT} to {length}: class, prediction, training, existence"
     figure = tiles(
         table, title=title, group="class", grounds=GROUNDS, marks=marks, disagree="disagree", note="α and LG disagree"
     )
