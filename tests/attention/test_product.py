@@ -74,8 +74,12 @@ def key_term(vectors):
 
 
 def noise(vectors):
-    seed = int(vectors.abs().sum() * 1e6)
-    return torch.randn(len(vectors), LENGTH, LENGTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    """Independent of everything, yet the same for a sequence in whatever batch it comes."""
+    drawn = []
+    for sequence in vectors:
+        generator = torch.Generator().manual_seed(int(sequence.abs().sum() * 1e6))
+        drawn.append(torch.randn(LENGTH, LENGTH, generator=generator, dtype=torch.float64))
+    return torch.stack(drawn)
 
 
 def fits(source, settings=SETTINGS, tokens=TOKENS):

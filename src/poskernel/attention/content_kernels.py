@@ -184,4 +184,6 @@ def quantile_edges(values: Float[Tensor, " pair"], bins: int) -> Float[Tensor, "
     places: Sequence[int] = [len(ordered) * number // bins for number in range(1, bins)]
     edges = ordered[torch.tensor(places)].unique()
     # A kernel of two values (token match) has most quantiles at its lower one; the upper value is a bin of its own.
-    return edges if len(edges) > 1 else torch.cat([edges, ordered[-1:]]).unique()
+    edges = edges if len(edges) > 1 else torch.cat([edges, ordered[-1:]]).unique()
+    # Pairs of the same two tokens have one value up to rounding, which must not decide their bin.
+    return edges - 1e-9 * (ordered[-1] - ordered[0])
