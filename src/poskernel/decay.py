@@ -68,15 +68,16 @@ def fit_form(form: str, place: Array, value: Array) -> DecayFit:
 
         def amplitude(rate: float) -> float:
             shape = function(place, 1.0, rate)
-            return float(shape @ value / (shape @ shape))
+            return float(shape @ value / max(float(shape @ shape), 1e-300))
 
         def residual(rate: float) -> float:
             return float(((value - function(place, amplitude(rate), rate)) ** 2).sum())
 
-        # Rates of either sign, from no change over the range to gone within the first step, dense where they are small.
+        # Rates from a growth by e^20 over the range to gone within the first step, dense where they are small.
         scale = np.unique(np.log1p(place) if form == "power" else place)
-        slow, fast = 0.01 / np.ptp(scale), 20 / np.diff(scale).min()
-        grid = slow * np.sinh(np.linspace(-np.arcsinh(fast / slow), np.arcsinh(fast / slow), 201))
+        reach = float(np.ptp(scale))
+        slow, growth, fast = 0.01 / reach, 20 / reach, 20 / float(np.diff(scale).min())
+        grid = slow * np.sinh(np.linspace(-np.arcsinh(growth / slow), np.arcsinh(fast / slow), 201))
         best = int(np.argmin([residual(rate) for rate in grid]))
         bounds = grid[max(0, best - 1)], grid[min(200, best + 1)]
         rate = float(minimize_scalar(residual, bounds=bounds, method="bounded", options={"xatol": 1e-10}).x)
