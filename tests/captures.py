@@ -26,6 +26,7 @@ def random_capture(sequences, heads=4, keyheads=2, length=LENGTH, width=8, dtype
 def estimate(captures, length=LENGTH, dropped=DROPPED, **settings):
     """Estimates of every head from captures of one layer, a batch each."""
     sequences = sum(part.query.shape[0] for part in captures)
+    settings = {"causal": captures[0].causal} | settings
     estimator = KernelEstimator(
         {0: captures[0].heads}, length, sequences, captures[0].query.shape[0], dropped=dropped, **settings
     )
@@ -51,12 +52,18 @@ def dense_logits(capture, head):
     return out
 
 
-def dense(logits, dropped, window=None):
+def pairs_of(length, window, causal=True):
+    """The pairs of a grid, one by one."""
+    reach = window or length
+    return [(t, s) for t in range(length) for s in range(length) if (0 if causal else 1 - reach) <= t - s < reach]
+
+
+def dense(logits, dropped, window=None, causal=True):
     """Every reported number of one head by loops over pairs of positions and pairs of sequences."""
     logits = logits[:, dropped:, dropped:]
     n, length, _ = logits.shape
-    pairs = [(t, s) for t in range(length) for s in range(t + 1) if window is None or t - s < window]
-    offsets = range(min(length, window or length))
+    pairs = pairs_of(length, window, causal)
+    offsets = sorted({t - s for t, s in pairs})
 
     def profile(gram):
         return np.array([np.mean([gram[t, s] for t, s in pairs if t - s == d]) for d in offsets])
@@ -69,10 +76,8 @@ def dense(logits, dropped, window=None):
         return values - np.array([values[rows == t].mean() for t in range(length)])[rows]
 
     def kernel(gram, centred):
-        g = profile(gram)
-        return vector(
-            np.array([[g[t - s] if 0 <= t - s < len(g) else 0 for s in range(length)] for t in range(length)]), centred
-        )
+        g = dict(zip(offsets, profile(gram), strict=True))
+        return vector(np.array([[g.get(t - s, 0) for s in range(length)] for t in range(length)]), centred)
 
     def r2(forms):
         variance, residual = forms

@@ -214,9 +214,15 @@ def constant(value: float) -> StationaryKernel:
     return StationaryKernel(lambda offset: torch.full(offset.shape, float(value), dtype=torch.float64), signed=True)
 
 
-def tabulated(values: Float[Tensor, " offset"]) -> StationaryKernel:
-    """A stationary kernel from its values at offsets 0, 1, ...; its horizon is their number."""
-    return StationaryKernel(lambda offset: values[offset], horizon=values.shape[0])
+def tabulated(values: Float[Tensor, " offset"], first: int = 0) -> StationaryKernel:
+    """A stationary kernel from its values at offsets first, first + 1, ...; its horizon is the number from 0 on.
+
+    `first` is 0, or 1 - horizon where keys after their query have values too (encoders); else InputError.
+    """
+    horizon = values.shape[0] + first
+    if first not in (0, 1 - horizon):
+        raise InputError(f"{values.shape[0]} offsets cannot start at {first}: start at 0, or as far below as they end.")
+    return StationaryKernel(lambda offset: values[offset - first], horizon=horizon, signed=first < 0)
 
 
 def mask_future(logits: Float[Tensor, "query key"], query: Int[Tensor, " query"]) -> Float[Tensor, "query key"]:

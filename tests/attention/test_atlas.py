@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from poskernel.attention.atlas import analyze, listed_offsets, without_nan
+from poskernel.attention.atlas import analyze, even_batches
 from poskernel.attention.capture import AttentionSource, LayerCapture
 from poskernel.attention.windows import default_text
 from poskernel.errors import InputError
@@ -26,7 +26,7 @@ class PositionSource(AttentionSource):
         self.causal = causal
         offset = torch.arange(64)[:, None] - torch.arange(64)
         self.kernels = torch.stack(
-            [6.0 * (offset == 1), 6.0 * (offset == 5), torch.exp(-offset.clamp(min=0) / 4.0) * 6]
+            [6.0 * (offset == 1), 6.0 * (offset == (5 if causal else -5)), torch.exp(-offset.abs() / 4.0) * 6]
         ).float()
         self.content = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) * 0.3
 
@@ -128,10 +128,6 @@ def test_document_is_plain_json(atlas):
     assert (document["sequences"], document["length"], document["dropped"]) == (8, 60, 4)
 
 
-def test_undefined_numbers_are_null():
-    assert without_nan({"a": [math.nan, 1.0, (math.inf, "b")], "c": None}) == {"a": [None, 1.0, [None, "b"]], "c": None}
-
-
 def test_notebook_shows_escaped_words(atlas):
     shown = atlas._repr_html_()
     assert "<table" in shown
@@ -169,6 +165,8 @@ def test_progress_counts_every_layer():
         ({"length": 60, "dropped": 59}, "dropping 59 positions of 60"),
         ({"length": 60, "dropped": -1}, "dropping -1 positions of 60"),
         ({"length": 60, "sequences": 3}, "3 sequences are too few"),
+        ({"length": 60, "sequences": 7, "variants": True}, "7 sequences are too few for Gram variants"),
+        ({"length": 60, "untrained": True}, r"how to build 'planted' anew is not known \(a PositionSource\)"),
         ({"length": 60, "layers": [0, 2]}, "'planted' has no layer 2: its layers are 0 to 1"),
         ({"length": 60, "layers": []}, "no layers are chosen"),
         ({"length": 60, "text": stream(59)}, "has 59 tokens, less than one sequence of 60: give a longer text"),
@@ -180,9 +178,43 @@ def test_input_that_cannot_be_measured(settings, message):
         analyze(PositionSource(), **({"text": stream(), "sequences": 8} | settings))
 
 
-def test_encoders_are_refused():
-    with pytest.raises(InputError, match="attends in both directions"):
-        analyze(PositionSource(causal=False), stream(), sequences=8, length=60)
+def test_encoders_are_measured_at_signed_offsets():
+    atlas = analyze(PositionSource(causal=False), stream(), sequences=8, length=60, dropped=4)
+    assert atlas.setting.encoder_or_decoder == "encoder"
+    assert atlas.offsets == tuple(range(-55, 56))
+    assert [atlas.head(0, head).kind for head in range(3)] == ["previous-token", "fixed-offset -5", "local"]
+    row = atlas.document()["heads"][1]
+    assert row["peak_offset"] == -5
+    assert row["g"][atlas.offsets.index(-5)] == pytest.approx(6, abs=0.5)
+    assert row["g"][atlas.offsets.index(5)] == pytest.approx(0, abs=0.5)
+    assert len(row["g"]) == 111
+    assert analyze(PositionSource(), stream(), sequences=8, length=60).setting.encoder_or_decoder == "decoder"
+
+
+def test_variants_are_columns_of_their_own(atlas):
+    asked = analyze(PositionSource(), stream(), sequences=8, length=60, dropped=4, variants=True, null=False)
+    row, plain = asked.document()["heads"][0], atlas.document()["heads"][0]
+    assert row["r2"] == plain["r2"]
+    names = [f"{place}{name}_r2" for place in ("", "whole_") for name in ("mean", "centred", "global", "whitened")]
+    assert {*names, "whole_r2", "whole_r2_raw_low", "whole_mean_signal_high", "mean_r2_plugin_centred"} <= set(row)
+    assert not {*names, "whole_r2"} & set(plain)
+    # The planted kernels are position alone.
+    assert row["mean_r2"] == pytest.approx(1, abs=0.02)
+    assert row["mean_signal"] > 10 * abs(row["centred_signal"])
+    assert row["r2_untrained"] is None
+    json.dumps(asked.document(), allow_nan=False)
+
+
+@pytest.mark.parametrize("sequences", [4, 15, 16, 17, 31, 33, 40, 63, 64, 65])
+def test_batches_are_even_but_for_the_last(sequences):
+    tokens = torch.arange(3 * sequences).view(sequences, 3)
+    batches = even_batches(tokens)
+    assert torch.equal(torch.cat(batches), tokens)
+    sizes = [len(batch) for batch in batches]
+    assert len(sizes) == math.ceil(sequences / 16)
+    assert all(size % 2 == 0 for size in sizes[:-1])
+    assert max(sizes) <= 16
+    assert max(sizes) - min(sizes) <= 3
 
 
 def test_heads_that_were_not_measured(atlas):
@@ -190,15 +222,6 @@ def test_heads_that_were_not_measured(atlas):
         InputError, match=r"layer 2 head 0 was not measured: layers are 0 to 1 \(2 of them\), heads 0 to 2"
     ):
         atlas.head(2, 0)
-
-
-def test_listed_offsets():
-    assert listed_offsets(10) == tuple(range(10))
-    offsets = listed_offsets(8192)
-    assert offsets[:65] == tuple(range(65))
-    assert offsets[-1] == 8191
-    assert len(offsets) <= 65 + 192
-    assert len(offsets) > 65 + 150
 
 
 def installed(name):

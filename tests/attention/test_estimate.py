@@ -27,29 +27,37 @@ def assert_agrees(result, capture, reference, tolerance):
     np.testing.assert_allclose((result.first_mass, result.dropped_mass), masses, rtol=10 * tolerance, atol=1e-9)
 
 
+both_directions = pytest.mark.parametrize("causal", [True, False], ids=["causal", "signed"])
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_streamed_estimates_equal_dense_loops(dtype, tolerance, monkeypatch):
+@both_directions
+def test_streamed_estimates_equal_dense_loops(dtype, tolerance, causal, monkeypatch):
     monkeypatch.setattr(moments, "ROWS_PER_TILE", 16)
     exact = random_capture(5)
-    capture = capture_of(exact.query.to(dtype), exact.key.to(dtype), exact.scale)
-    for result in estimate([capture], null=False):
-        assert_agrees(result, capture, dense(dense_logits(exact, result.head), DROPPED), tolerance)
+    capture = capture_of(exact.query.to(dtype), exact.key.to(dtype), exact.scale, causal=causal)
+    for result in estimate([capture], null=False)[::2]:
+        expected = dense(dense_logits(exact, result.head), DROPPED, causal=causal)
+        assert_agrees(result, capture, expected, tolerance)
+        assert result.first_offset == (0 if causal else 1 - (LENGTH - DROPPED))
 
 
 @pytest.mark.parametrize("setting", ["window", "softcap", "bias", "bias and window"])
-def test_windows_caps_and_biases_equal_dense_loops(setting, monkeypatch):
+@both_directions
+def test_windows_caps_and_biases_equal_dense_loops(setting, causal, monkeypatch):
     monkeypatch.setattr(moments, "ROWS_PER_TILE", 16)
     offset = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
-    bias = -0.1 * torch.arange(1, 5)[:, None, None] * offset.clamp(min=0).double()
+    bias = -0.1 * torch.arange(1, 5)[:, None, None] * (offset + 0.2 * offset.clamp(max=0)).abs().double()
     settings = {
         "window": {"window": 9},
         "softcap": {"softcap": 2.0},
         "bias": {"bias": bias[None]},
         "bias and window": {"bias": bias[None], "window": 20},
     }[setting]
-    capture = random_capture(4, **settings)
+    capture = random_capture(4, causal=causal, **settings)
     result = estimate([capture], null=False)[2]
-    assert_agrees(result, capture, dense(dense_logits(capture, 2), DROPPED, settings.get("window")), 1e-10)
+    expected = dense(dense_logits(capture, 2), DROPPED, settings.get("window"), causal)
+    assert_agrees(result, capture, expected, 1e-10)
 
 
 def test_extra_softmax_sinks_take_attention_from_the_dropped_positions():
@@ -66,10 +74,13 @@ def test_nothing_dropped_reports_attention_on_the_first_position():
     assert result.dropped_mass == 0
 
 
-def test_batches_join_to_all_pairs():
-    whole = random_capture(9)
+@pytest.mark.parametrize("window", [None, 9])
+@both_directions
+def test_batches_join_to_all_pairs(window, causal):
+    whole = random_capture(9, window=window, causal=causal)
     parts = [
-        capture_of(q, k, whole.scale) for q, k in zip(whole.query.split([5, 4]), whole.key.split([5, 4]), strict=True)
+        capture_of(q, k, whole.scale, window=window, causal=causal)
+        for q, k in zip(whole.query.split([5, 4]), whole.key.split([5, 4]), strict=True)
     ]
     for one, several in zip(estimate([whole]), estimate(parts), strict=True):
         for name in ("r2", "r2_raw", "r2_plugin", "r2_plugin_centred", "signal", "share"):
@@ -97,19 +108,24 @@ def rotate(vectors, frequencies):
     return torch.view_as_real(planes * torch.polar(torch.ones_like(phase), phase)).flatten(-2)
 
 
-def test_constant_token_under_rotary_is_exactly_stationary_with_the_closed_form():
+@both_directions
+def test_constant_token_under_rotary_is_exactly_stationary_with_the_closed_form(causal):
     generator = torch.Generator().manual_seed(3)
     frequencies = 100.0 ** -(torch.arange(4, dtype=torch.float64) / 4)
     mean = torch.randn(2, 8, generator=generator, dtype=torch.float64)
     query, key = (rotate(vector.expand(6, 1, LENGTH, 8), frequencies) for vector in mean)
-    (result,) = estimate([capture_of(query, key, 0.5)])
+    (result,) = estimate([capture_of(query, key, 0.5, causal=causal)])
     q, k = (torch.view_as_complex(vector.view(4, 2)) for vector in mean)
-    offset = torch.arange(LENGTH - DROPPED, dtype=torch.float64)[:, None]
+    kept = LENGTH - DROPPED
+    offset = torch.arange(0 if causal else 1 - kept, kept, dtype=torch.float64)[:, None]
     expected = 0.5 * (q * k.conj() * torch.polar(torch.ones(1, 4, dtype=torch.float64), offset * frequencies)).real.sum(
         -1
     )
     torch.testing.assert_close(result.g, expected)
-    torch.testing.assert_close(result.kernel.g(20), expected[:20])
+    torch.testing.assert_close(result.kernel.g(20), expected[-kept:][:20])
+    grid = torch.arange(kept)
+    logits, seen = result.kernel.logits(grid, grid), grid[:, None] >= grid if causal else torch.ones(kept, kept).bool()
+    torch.testing.assert_close(logits[seen], expected[grid[:, None] - grid - int(offset[0])][seen])
     for name in ("r2", "r2_raw", "r2_plugin", "r2_plugin_centred", "share"):
         assert getattr(result, name).value == pytest.approx(1, abs=1e-9), name
     assert result.null.value < 0.5
@@ -159,9 +175,12 @@ def test_refusals():
         KernelEstimator({0: 1}, 40, 3, 3)
     with pytest.raises(InputError, match="dropping 39 positions of 40 leaves no pairs"):
         KernelEstimator({0: 1}, 40, 4, 4, dropped=39)
-    both = random_capture(4, causal=False)
-    with pytest.raises(InputError, match="both directions"):
-        estimate([both])
+    with pytest.raises(InputError, match="layer 0 attends to both directions, unlike the model's other layers"):
+        estimate([random_capture(4, causal=False)], causal=True)
+    with pytest.raises(InputError, match="layer 0 attends to the past alone, unlike"):
+        estimate([random_capture(4)], causal=False)
+    with pytest.raises(InputError, match="7 sequences give no interval of the Gram variants"):
+        KernelEstimator({0: 1}, 40, 7, 7, variants=True)
     chunks = (torch.arange(LENGTH)[:, None] // 8 == torch.arange(LENGTH) // 8).tril()[None, None]
     with pytest.raises(InputError, match="neither causal nor a sliding window"):
         estimate([random_capture(4, mask=chunks)])

@@ -83,5 +83,22 @@ def test_thresholds(profile, share, sink, kind):
     assert head_kind(profile, share, sink) == kind
 
 
+def test_a_signed_profile_looks_both_ways():
+    g = torch.zeros(79)
+    g[[39 - 4, 39 - 3, 39 + 25]] = torch.tensor([4.0, 4.0, 9.0])
+    profile = Profile.of(g, 40, -39)
+    # Offsets -19 to 19 are those that at least half of the rows hold.
+    assert (profile.peak_offset, profile.half_width, profile.resolved) == (-4, 2, 39)
+    assert profile.near_weight == pytest.approx((2 * math.exp(4) + 29) / (2 * math.exp(4) + 37))
+    assert Profile.of(g[39:], 40).resolved == 20
+
+
+@pytest.mark.parametrize(("offset", "kind"), [(1, "previous-token"), (-1, "next-token"), (-6, "fixed-offset -6")])
+def test_heads_of_encoders_are_named_by_the_sign_of_their_offset(offset, kind):
+    profile = Profile.of(8.0 * (torch.arange(-99, 100) == offset), 100, -99)
+    assert head_kind(profile, 0.5, 0.0) == kind
+    assert head_kind(profile, 0.25, 0.0) == "local"
+
+
 def test_every_kind_says_what_it_means():
     assert all(meaning for meaning, _ in KINDS.values())

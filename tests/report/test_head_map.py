@@ -89,6 +89,15 @@ def test_bad_columns_and_offsets(heads):
         head_map(heads, STATISTICS, OFFSETS[::-1])
 
 
+def test_offsets_of_encoders_have_a_sign(heads):
+    signed = [-16, -4, -1, 0, 1, 4, 16]
+    specification = head_map(heads, STATISTICS, signed)
+    drawn = json.dumps(specification)
+    assert '"domain": [-16, 16]' in drawn
+    assert '"values": [-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16]' in drawn
+    assert "<svg" in vegalite_to_svg(specification)
+
+
 def test_one_head_far_off_does_not_take_all_colours():
     from poskernel.report.head_map import colour_limits
 

@@ -95,3 +95,27 @@ def test_doctor_says_what_is_installed(tmp_path, capsys):
     assert cli.main(["doctor", "--json", "--store", str(tmp_path / "none.sqlite")]) == 0
     found = {row["what"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert found["torch"]["fine"]
+
+
+def test_analyze_adds_variants_and_an_untrained_model_where_asked(tiny_llama, text, capsys):
+    arguments = [
+        "analyze",
+        str(tiny_llama),
+        "--text",
+        str(text),
+        "--sequences",
+        "8",
+        "--length",
+        "48",
+        "--dropped",
+        "4",
+    ]
+    assert cli.main([*arguments, "--json", "-q", "--variants", "--untrained", "--layers", "1"]) == 0
+    asked = json.loads(capsys.readouterr().out)["heads"][0]
+    assert cli.main([*arguments, "--json", "-q", "--layers", "1"]) == 0
+    plain = json.loads(capsys.readouterr().out)["heads"][0]
+    assert asked["r2"] == plain["r2"]
+    assert asked["signal_untrained"] is not None and plain["signal_untrained"] is None
+    assert "whole_centred_r2" in asked and "whole_centred_r2" not in plain
+    assert cli.main([*arguments[:4], "--sequences", "6", "--length", "48", "--variants"]) == 2
+    assert "give --sequences 8 or more" in capsys.readouterr().err

@@ -3,126 +3,31 @@
 import html
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from poskernel.attention.capture import AttentionSource
 from poskernel.attention.estimate import HeadEstimate, KernelEstimator
-from poskernel.attention.kinds import Profile, head_kind
+from poskernel.attention.head_report import HeadReport, listed_offsets, without_nan
 from poskernel.attention.pairs import MINIMUM_SEQUENCES
 from poskernel.attention.self_test import self_test
+from poskernel.attention.untrained import untrained_source
+from poskernel.attention.variant_estimates import SAMPLES
 from poskernel.attention.windows import SHORTEST, windows
 from poskernel.errors import InputError
-from poskernel.kernel import PositionalKernel
-from poskernel.statistics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "poskernel.analyze/1"
-WIDEST = 1.0
-"""An R2 with a wider interval says nothing, and sentences do not quote it."""
 BATCH = 16
 """Sequences that pass through the model at once."""
-NEAR_OFFSETS, FAR_OFFSETS = 65, 192
-"""g is listed at offsets 0 to 64 and at 192 further ones, log-spaced."""
-
 Progress = Callable[[str, int, int], None]
 """Called as progress(what, done, total)."""
-
-
-@dataclass(frozen=True, eq=False)
-class HeadReport:
-    """One head: its kernel, its estimates, its shape, and a sentence that says it in words."""
-
-    estimate: HeadEstimate
-    profile: Profile
-    kind: str
-    sentence: str
-
-    @property
-    def kernel(self) -> PositionalKernel:
-        """g(offset) as a positional kernel."""
-        return self.estimate.kernel
-
-    @classmethod
-    def of(cls, estimate: HeadEstimate, kept: int) -> "HeadReport":
-        """From what was measured on sequences with `kept` positions."""
-        profile = Profile.of(estimate.g, kept)
-        sink = max(estimate.first_mass, estimate.dropped_mass)
-        kind = head_kind(profile, estimate.share.value, sink)
-        return cls(estimate, profile, kind, describe(estimate, profile, kind))
-
-    def row(self, offsets: Sequence[int]) -> dict[str, Any]:
-        """The head as one flat row; g and its band at the given offsets. Undefined numbers are nan."""
-        estimate, shown = self.estimate, [offset for offset in offsets if offset < self.estimate.g.shape[0]]
-        absent = [math.nan] * (len(offsets) - len(shown))
-        g, reach = estimate.g[shown], student_reach(estimate.r2.n) * estimate.g_error[shown]
-        return {
-            "layer": estimate.layer,
-            "head": estimate.head,
-            "r2": estimate.r2.value,
-            "r2_low": estimate.r2.low,
-            "r2_high": estimate.r2.high,
-            **spread("r2_raw", estimate.r2_raw),
-            **spread("r2_plugin", estimate.r2_plugin),
-            **spread("r2_plugin_centred", estimate.r2_plugin_centred),
-            "r2_null": math.nan if estimate.null is None else estimate.null.value,
-            **spread("signal", estimate.signal),
-            "signal_plugin": estimate.signal_plugin,
-            **spread("share", estimate.share),
-            "first_mass": estimate.first_mass,
-            "dropped_mass": estimate.dropped_mass,
-            "peak_offset": self.profile.peak_offset,
-            "half_width": self.profile.half_width,
-            "kind": self.kind,
-            "sentence": self.sentence,
-            "g": shortened(g) + absent,
-            "g_low": shortened(g - reach) + absent,
-            "g_high": shortened(g + reach) + absent,
-        }
-
-    def _repr_html_(self) -> str:
-        return f"<p>Layer {self.estimate.layer}, head {self.estimate.head}: {html.escape(self.sentence)}</p>"
-
-    def __repr__(self) -> str:
-        return f"layer {self.estimate.layer} head {self.estimate.head}: {self.sentence}"
-
-
-def spread(name: str, estimate: Estimate) -> dict[str, float]:
-    """An estimate as three columns."""
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-
-
-def shortened(curve: Float[Tensor, " offset"]) -> list[float]:
-    """A curve for reading: six digits after the point, far below its error, keep a document of 1000 heads small."""
-    return [round(value, 6) for value in curve.tolist()]
-
-
-def student_reach(n: int) -> float:
-    """Standard errors on either side of a mean over n sequences in its 95% interval."""
-    from scipy.stats import t
-
-    return float(t.ppf(0.975, n - 1))
-
-
-def describe(estimate: HeadEstimate, profile: Profile, kind: str) -> str:
-    """A head in words."""
-    words = f"{kind} head: positional kernel peaks at offset {profile.peak_offset}, half-width {profile.half_width}"
-    if not math.isnan(estimate.share.value):
-        words += f", position {estimate.share.value:.0%} of its logit variance"
-    r2 = estimate.r2
-    if math.isnan(r2.value):
-        words += ", R2 undefined"
-    elif r2.high - r2.low > WIDEST:
-        words += ", R2 undetermined (its interval is wider than 1: take more sequences)"
-    else:
-        words += f", R2 {r2.value:.2f} ({r2.low:.2f} to {r2.high:.2f})"
-    return f"{words}; {estimate.first_mass:.0%} of its attention on the first token"
 
 
 @dataclass(frozen=True)
@@ -192,17 +97,6 @@ class Atlas:
         return f"Atlas of {setting.model}: {size}{median}"
 
 
-def without_nan(value: Any) -> Any:
-    """The same value with None for every number that is not finite."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: without_nan(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(part) for part in value]
-    return value
-
-
 def analyze(
     model: Any,
     text: str | Tensor | None = None,
@@ -214,6 +108,8 @@ def analyze(
     null: bool = True,
     progress: Progress | None = None,
     device: str = "auto",
+    variants: bool = False,
+    untrained: bool = False,
 ) -> Atlas:
     """Measure the positional kernel of every head of a model, or of the given layers.
 
@@ -223,27 +119,28 @@ def analyze(
     `sequences` consecutive windows of `length` tokens of the text; no token is added to them (no BOS): the first token
     takes its place, and the first `dropped` positions are left out of every estimate as queries and as keys.
 
+    Of an encoder g is measured at signed offsets, negative ones for keys after their query. `variants` also measures
+    the Gram variants (`poskernel.attention.variants`), and everything again with the first positions; `untrained` the
+    R2, signal and share of the same architecture with weights drawn anew from `seed`, on the same text.
+
     `device` is auto (an accelerator where there is one), cpu, cuda or mps; estimates are made on the CPU.
 
     Raises InputError for input that cannot be measured, RunError for activations that are not finite numbers.
     """
     place = present_device(device)
-    check_sizes(sequences, length, dropped)
+    check_sizes(sequences, length, dropped, variants)
     source, encode, origin = opened(model)
     source.to(place)
     step = progress or (lambda what, done, total: None)
     step("self-test", 0, 1)
     check_length(source, length)
     test = self_test(source)
-    if not test.causal:
-        raise InputError(
-            f"'{source.name}' attends in both directions (an encoder), and kernels of signed offsets are not "
-            "measured yet: give a decoder."
-        )
     chosen = chosen_layers(source, layers)
     tokens, text_digest = windows(source.name, encode, text, sequences, length)
-    estimates = measure(source, tokens, chosen, dropped, seed, null, step)
-    reports = {(estimate.layer, estimate.head): HeadReport.of(estimate, length - dropped) for estimate in estimates}
+    wanted = Wanted(chosen, dropped, seed, null, test.causal, variants)
+    estimates = measure(source, tokens, wanted, step)
+    others = measure_untrained(source, tokens, wanted, place, step) if untrained else {}
+    reports = [HeadReport.of(each, length - dropped, others.get((each.layer, each.head))) for each in estimates]
     setting = Setting(
         model=source.name,
         weights_digest=origin[0],
@@ -254,10 +151,11 @@ def analyze(
         length=length,
         dropped=dropped,
         seed=seed,
-        encoder_or_decoder="decoder",
+        encoder_or_decoder="decoder" if test.causal else "encoder",
         pattern_error=test.pattern_error,
     )
-    return Atlas(setting, reports, listed_offsets(length - dropped))
+    heads = {(report.estimate.layer, report.estimate.head): report for report in reports}
+    return Atlas(setting, heads, listed_offsets(length - dropped, test.causal))
 
 
 def present_device(device: str) -> str:
@@ -285,39 +183,70 @@ def opened(model: Any) -> tuple[AttentionSource, Callable[[str], list[int]] | No
     return loaded.source, loaded.encode, (loaded.weights_digest, loaded.quantization)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is measured of a source: layers, positions left out, the shared permutation's seed, and the extras."""
+
+    layers: Sequence[int]
+    dropped: int = 16
+    seed: int = 0
+    null: bool = True
+    causal: bool = True
+    variants: bool = False
+
+
 def measure(
-    source: AttentionSource,
-    tokens: Int[Tensor, "sequence position"],
-    layers: Sequence[int],
-    dropped: int,
-    seed: int,
-    null: bool,
-    step: Progress,
+    source: AttentionSource, tokens: Int[Tensor, "sequence position"], wanted: Wanted, step: Progress
 ) -> list[HeadEstimate]:
     """Estimates of every head of the layers; the tokens pass through the model in batches of nearly equal size."""
-    count = math.ceil(tokens.shape[0] / BATCH)
-    batches = tokens.tensor_split(count)
+    batches = even_batches(tokens)
     estimator = KernelEstimator(
-        dict.fromkeys(layers, source.heads),
+        dict.fromkeys(wanted.layers, source.heads),
         tokens.shape[1],
         tokens.shape[0],
         len(batches[0]),
-        dropped=dropped,
-        null=null,
-        seed=seed,
+        dropped=wanted.dropped,
+        null=wanted.null,
+        seed=wanted.seed,
+        causal=wanted.causal,
+        variants=wanted.variants,
     )
     for index, batch in enumerate(batches):
 
         def consume(capture: Any, index: int = index) -> None:
             estimator.consume(capture)
-            step("layers", index * source.layers + capture.layer + 1, count * source.layers)
+            step("layers", index * source.layers + capture.layer + 1, len(batches) * source.layers)
 
         source.forward(batch, consume)
     return estimator.estimates()
 
 
-def check_sizes(sequences: int, length: int, dropped: int) -> None:
+def even_batches(tokens: Int[Tensor, "sequence position"]) -> list[Int[Tensor, "batch position"]]:
+    """Batches of nearly equal size, even but for the last: variants pair the sequences of a batch."""
+    count, pairs = math.ceil(tokens.shape[0] / BATCH), tokens.shape[0] // 2
+    stops = [2 * sum(pairs // count + (j < pairs % count) for j in range(i)) for i in range(1, count)]
+    return list(tokens.tensor_split(stops))
+
+
+def measure_untrained(
+    source: AttentionSource, tokens: Int[Tensor, "sequence position"], wanted: Wanted, place: str, step: Progress
+) -> dict[tuple[int, int], HeadEstimate]:
+    """The same architecture with new weights, which passes the same self-test: its estimates by layer and head."""
+    other = untrained_source(source, wanted.seed)
+    other.to(place)
+    self_test(other)
+    plain = replace(wanted, null=False, variants=False)
+    found = measure(other, tokens, plain, lambda what, done, total: step(f"untrained {what}", done, total))
+    return {(estimate.layer, estimate.head): estimate for estimate in found}
+
+
+def check_sizes(sequences: int, length: int, dropped: int, variants: bool = False) -> None:
     """InputError for sizes that leave nothing to measure, whatever the model."""
+    if variants and MINIMUM_SEQUENCES <= sequences < 2 * SAMPLES:
+        raise InputError(
+            f"{sequences} sequences are too few for Gram variants, which need two a sample: give --sequences "
+            f"{2 * SAMPLES} or more."
+        )
     if sequences < MINIMUM_SEQUENCES:
         raise InputError(
             f"{sequences} sequences are too few for an estimate with an interval: give --sequences "
@@ -350,15 +279,3 @@ def chosen_layers(source: AttentionSource, layers: Iterable[int] | None) -> list
     if not chosen:
         raise InputError(f"no layers are chosen: give some of 0 to {source.layers - 1}.")
     return chosen
-
-
-def listed_offsets(horizon: int) -> tuple[int, ...]:
-    """Offsets that documents list g at: 0 to 64, then 192 log-spaced to the last (fewer where they would repeat)."""
-    if horizon <= NEAR_OFFSETS:
-        return tuple(range(horizon))
-    far = (
-        torch.logspace(math.log10(NEAR_OFFSETS), math.log10(horizon - 1), FAR_OFFSETS, dtype=torch.float64)
-        .round()
-        .int()
-    )
-    return tuple(sorted({*range(NEAR_OFFSETS), *far.tolist()}))

@@ -9,15 +9,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 LOCAL_OFFSETS = 16
-"""Offsets 0 to 15 count as near."""
+"""Offsets 0 to 15 count as near, and in encoders -15 to -1."""
 
 
 @dataclass(frozen=True)
 class Profile:
     """Shape of g over the offsets that at least half of the rows hold; further ones rest on too few pairs.
 
-    `weight` is softmax of g there: what the head would attend to if only position counted. `half_width` is the number
-    of neighbouring offsets, the peak among them, whose weight is at least half of the peak's.
+    `weight` is softmax of g there: what the head would attend to if only position counted. `peak_offset` is negative
+    where that is most on a key after its query. `half_width` is the number of neighbouring offsets, the peak among
+    them, whose weight is at least half of the peak's; `resolved` how many offsets are looked at.
     """
 
     peak_offset: int
@@ -28,20 +29,26 @@ class Profile:
     resolved: int
 
     @classmethod
-    def of(cls, g: Float[Tensor, " offset"], kept: int) -> "Profile":
-        """Of g measured on sequences with `kept` positions."""
-        resolved = g[: max(2, min(g.shape[0], kept // 2))].double()
-        weight = resolved.softmax(0)
+    def of(cls, g: Float[Tensor, " offset"], kept: int, first: int = 0) -> "Profile":
+        """Of g at offsets first, first + 1, ... measured on sequences with `kept` positions."""
+        reach = max(2, kept // 2)
+        offset = torch.arange(first, first + g.shape[0])
+        held = offset.abs() < reach
+        offset, weight = offset[held], g[held].double().softmax(0)
         peak = int(weight.argmax())
         strong = [bool(value) for value in weight >= weight[peak] / 2]
-        first, last = peak, peak
-        while first > 0 and strong[first - 1]:
-            first -= 1
-        while last + 1 < len(strong) and strong[last + 1]:
-            last += 1
-        effective = math.exp(float(torch.special.entr(weight).sum()))
+        left, right = peak, peak
+        while left > 0 and strong[left - 1]:
+            left -= 1
+        while right + 1 < len(strong) and strong[right + 1]:
+            right += 1
         return cls(
-            peak, last - first + 1, float(weight[peak]), float(weight[:LOCAL_OFFSETS].sum()), effective, len(strong)
+            peak_offset=int(offset[peak]),
+            half_width=right - left + 1,
+            peak_weight=float(weight[peak]),
+            near_weight=float(weight[offset.abs() < LOCAL_OFFSETS].sum()),
+            effective_offsets=math.exp(float(torch.special.entr(weight).sum())),
+            resolved=len(strong),
         )
 
 
@@ -59,13 +66,18 @@ KINDS: dict[str, tuple[str, Callable[[Evidence], bool]]] = {
         "position at least 30% of the logit variance, peak at offset 1 with at least 30% of the positional weight",
         lambda head: head.share >= 0.3 and head.profile.peak_offset == 1 and head.profile.peak_weight >= 0.3,
     ),
+    "next-token": (
+        "the same at offset -1, in encoders",
+        lambda head: head.share >= 0.3 and head.profile.peak_offset == -1 and head.profile.peak_weight >= 0.3,
+    ),
     "fixed-offset": (
-        "position at least 30% of the logit variance, peak beyond offset 1 with at least 30% of the positional weight",
-        lambda head: head.share >= 0.3 and head.profile.peak_offset > 1 and head.profile.peak_weight >= 0.3,
+        "position at least 30% of the logit variance, peak beyond offset 1 or -1 with at least 30% of the positional "
+        "weight",
+        lambda head: head.share >= 0.3 and abs(head.profile.peak_offset) > 1 and head.profile.peak_weight >= 0.3,
     ),
     "sink": ("at least half of its attention on the first positions", lambda head: head.sink >= 0.5),
     "local": (
-        "position at least 20% of the logit variance, half of the positional weight on offsets 0 to 15",
+        "position at least 20% of the logit variance, half of the positional weight on offsets below 16, either sign",
         lambda head: head.share >= 0.2 and head.profile.near_weight >= 0.5,
     ),
     "uniform": (

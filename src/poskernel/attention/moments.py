@@ -1,9 +1,9 @@
 """Quadratic forms of a head's logits over pairs of sequences, tile by tile: what g and R2 are made of.
 
-For a head, A_x(t, s) are the logits of sequence x over the causal pairs (t >= s, both past the dropped positions,
-within the attention window) and G their mean over sequences. g(offset) is the mean along each diagonal; R2 the share
-of the variance of G that g explains. Everything is a quadratic form F(A_x, A_y), so one small matrix of forms over the
-sequences of a batch says it all:
+For a head, A_x(t, s) are the logits of sequence x over a grid of pairs (past the dropped positions, within the
+attention window, t >= s where the future is hidden) and G their mean over sequences. g(offset) is the mean along each
+diagonal; R2 the share of the variance of G that g explains. Everything is a quadratic form F(A_x, A_y), so one small
+matrix of forms over the sequences of a batch says it all:
 
 - unbiased: forms of *different* sequences only, whose sampling noise is independent;
 - plug-in: forms of the mean with itself, in which sampling noise counts as unexplained.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from poskernel.attention.capture import LayerCapture
 
@@ -29,29 +30,53 @@ VARIANCE, EXPLAINED, ROW_VARIANCE, ROW_EXPLAINED, ROW_SIGNAL = range(len(FORMS))
 
 @dataclass(frozen=True, eq=False)
 class PairGrid:
-    """The pairs a measurement is over: causal, past the dropped positions, within the window.
+    """The pairs a measurement is over: past the dropped positions, offsets query - key within the window.
 
-    `length` counts the positions kept; rows and offsets below count from the first kept one.
+    Causal grids hold offsets 0 to window - 1; others 1 - window to window - 1, keys after their query among them.
+    `length` counts the positions kept; rows and keys below count from the first kept one, offset axes from
+    `first_offset`. Every row holds consecutive keys and every offset consecutive rows, so sums over either are
+    differences of running sums.
     """
 
     length: int
     window: int
+    causal: bool = True
 
     @classmethod
-    def of(cls, length: int, dropped: int, window: int | None) -> "PairGrid":
+    def of(cls, length: int, dropped: int, window: int | None, causal: bool = True) -> "PairGrid":
         """The grid of sequences of `length` positions without their first `dropped`."""
         kept = length - dropped
-        return cls(kept, min(kept, window or kept))
+        return cls(kept, min(kept, window or kept), causal)
+
+    @property
+    def first_offset(self) -> int:
+        """Lowest offset: 0, or negative where queries see later keys."""
+        return 0 if self.causal else 1 - self.window
+
+    @property
+    def offsets(self) -> Int[Tensor, " offset"]:
+        """Every offset, rising."""
+        return torch.arange(self.first_offset, self.window)
+
+    @property
+    def first_key(self) -> Int[Tensor, " row"]:
+        """First key that each row sees."""
+        return (torch.arange(self.length) - self.window + 1).clamp(min=0)
+
+    @property
+    def key_stop(self) -> Int[Tensor, " row"]:
+        """One past the last key that each row sees."""
+        return (torch.arange(self.length) - self.first_offset + 1).clamp(max=self.length)
 
     @property
     def row_counts(self) -> Float[Tensor, " row"]:
         """Keys that each row sees."""
-        return torch.arange(1, self.length + 1, dtype=torch.float64).clamp(max=self.window)
+        return (self.key_stop - self.first_key).double()
 
     @property
     def offset_counts(self) -> Float[Tensor, " offset"]:
-        """Pairs at each offset, 0 to window - 1."""
-        return torch.arange(self.length, self.length - self.window, -1, dtype=torch.float64)
+        """Pairs at each offset."""
+        return (self.length - self.offsets.abs()).double()
 
     @property
     def pairs(self) -> float:
@@ -59,25 +84,44 @@ class PairGrid:
         return float(self.row_counts.sum())
 
     def rows_to_offsets(self, values: Float[Tensor, "*batch row"]) -> Float[Tensor, "*batch offset"]:
-        """Sum of a value per row over the rows that hold an offset (rows offset, offset + 1, ...), for each offset."""
-        return values.flip(-1).cumsum(-1).flip(-1)[..., : self.window]
+        """Sum of a value per row over the rows that hold an offset, for each offset."""
+        running = pad(values.cumsum(-1), (1, 0))
+        offsets = self.offsets
+        return running[..., self.length + offsets.clamp(max=0)] - running[..., offsets.clamp(min=0)]
 
     def row_means(self, profile: Float[Tensor, "*batch offset"]) -> Float[Tensor, "*batch row"]:
         """Mean over each row's keys of a kernel of the offset."""
-        sums = profile.cumsum(-1)
-        rest = sums[..., -1:].expand(*sums.shape[:-1], self.length - self.window)
-        return torch.cat([sums, rest], -1) / self.row_counts
+        running, rows = pad(profile.cumsum(-1), (1, 0)), torch.arange(self.length) - self.first_offset + 1
+        return (running[..., rows - self.first_key] - running[..., rows - self.key_stop]) / self.row_counts
+
+    def keys(self, start: int, stop: int) -> tuple[int, int]:
+        """(first, one past the last) of the keys that rows start to stop - 1 see between them."""
+        return max(0, start - self.window + 1), min(self.length, stop - self.first_offset)
+
+    def hidden(self, start: int, stop: int) -> Bool[Tensor, "row key"]:
+        """True for the pairs outside the grid: rows start to stop - 1 against `keys` of them."""
+        offset = torch.arange(start, stop)[:, None] - torch.arange(*self.keys(start, stop))
+        return (offset < self.first_offset) | (offset >= self.window)
+
+    def border(self, start: int) -> slice:
+        """Keys, counted from the first of a tile that starts at a row, among which some pair can be hidden.
+
+        Without a window only the last square of a causal tile hides pairs: masking the rest costs as much.
+        """
+        if self.window < self.length:
+            return slice(0, None)
+        return slice(start, None) if self.causal else slice(0, 0)
 
 
 def diagonal_means(
     query: Float[Tensor, "batch position width"], key: Float[Tensor, "batch position width"], grid: PairGrid
 ) -> Float[Tensor, "batch offset"]:
-    """Mean over t of <q_t, k_(t - d)> for each offset d, by FFT: O(T log T), no T x T matrix."""
+    """Mean over t of <q_t, k_(t - d)> for each offset d, by FFT: g alone in O(T log T), no T x T matrix."""
     size = 1 << (2 * grid.length - 1).bit_length()
     # Along the last axis the transform is contiguous, which is what makes it fast.
     left = torch.fft.rfft(query.transpose(1, 2).contiguous(), size)
     right = torch.fft.rfft(key.transpose(1, 2).contiguous(), size)
-    sums = torch.fft.irfft((left * right.conj()).sum(1), size)[:, : grid.window]
+    sums = torch.fft.irfft((left * right.conj()).sum(1), size)[:, grid.offsets % size]
     return sums.double() / grid.offset_counts
 
 
@@ -85,10 +129,13 @@ def key_sums(
     query: Float[Tensor, "batch position width"], key: Float[Tensor, "batch position width"], grid: PairGrid
 ) -> Float[Tensor, "batch position"]:
     """Sum over each row's keys of <q_t, k_s>, by a running sum of the keys."""
-    sums = key.cumsum(1)
+    running = key.cumsum(1)
     if grid.window < grid.length:
-        sums = sums - torch.cat([torch.zeros_like(sums[:, : grid.window]), sums[:, : -grid.window]], 1)
-    return (query * sums).sum(-1).double()
+        running = pad(running, (0, 0, 1, 0))
+        running = running[:, grid.key_stop] - running[:, grid.first_key]
+    elif not grid.causal:
+        running = running[:, -1:]
+    return (query * running).sum(-1).double()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,17 +171,19 @@ class HeadBatch:
 
 @dataclass(frozen=True, eq=False)
 class GramSum:
-    """Sum over sequences of one head's row-centred logits, its causal tiles in a row; joins pairs across batches."""
+    """Sum over sequences of one head's row-centred logits, its tiles in a row; joins pairs across batches."""
 
     values: Float[Tensor, " pair"]
 
     @staticmethod
-    def size(length: int) -> int:
-        """Entries that hold every tile of `length` rows."""
-        return sum(
-            (min(start + ROWS_PER_TILE, length) - start) * min(start + ROWS_PER_TILE, length)
-            for start in range(0, length, ROWS_PER_TILE)
-        )
+    def size(grid: PairGrid) -> int:
+        """Entries that hold every tile of a grid."""
+        total = 0
+        for start in range(0, grid.length, ROWS_PER_TILE):
+            stop = min(start + ROWS_PER_TILE, grid.length)
+            first, last = grid.keys(start, stop)
+            total += (stop - start) * (last - first)
+        return total
 
     def add(self, place: int, tile: Float[Tensor, "batch row key"]) -> int:
         """Add a batch's tile at `place`; returns where the next one goes."""
@@ -145,6 +194,29 @@ class GramSum:
     def square(self) -> float:
         """Sum of squares over all pairs."""
         return math.fsum(float((part.double() ** 2).sum()) for part in self.values.split(65536))
+
+
+class Workspace:
+    """Memory for tiles that stays from head to head: asking the system for it anew takes longer than the arithmetic."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Tensor] = {}
+
+    def take(self, name: str, like: Tensor, room: int, shape: tuple[int, ...]) -> Tensor:
+        """Uninitialised memory of that shape and the type of `like`, out of a piece that holds at least `room`."""
+        size, part = math.prod(shape), self.parts.get(name)
+        if part is None or part.dtype != like.dtype or part.numel() < size:
+            part = self.parts[name] = torch.empty(max(room, size), dtype=like.dtype)
+        return part[:size].view(shape)
+
+    def tile(self, like: Tensor, grid: PairGrid, rows: int, keys: int) -> Float[Tensor, "batch row key"]:
+        """Room for a tile of logits; `like` has the batch's shape and type."""
+        return self.take("tile", like, like.shape[0] * ROWS_PER_TILE * grid.length, (like.shape[0], rows, keys))
+
+    def scratch(self, tile: Tensor, grid: PairGrid, rows: int, keys: int) -> Float[Tensor, "batch row key"]:
+        """Room beside it for what is computed from it."""
+        room = tile.shape[0] * (ROWS_PER_TILE + 1) * (grid.length + ROWS_PER_TILE)
+        return self.take("scratch", tile, room, (tile.shape[0], rows, keys))
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,78 +240,113 @@ class HeadView:
         rows = torch.arange(start, stop)
         return self.dropped + (rows if self.order is None else self.order[rows])
 
-    def hidden(self, start: int, stop: int, first: int) -> Bool[Tensor, "row key"]:
-        """True for the pairs outside the grid: rows start to stop - 1 against keys first to stop - 1."""
-        offset = torch.arange(start, stop)[:, None] - torch.arange(first, stop)
-        return (offset < 0) | (offset >= self.grid.window)
-
 
 def measure_head(
-    view: HeadView, gram: GramSum | None = None, weigh: bool = True
+    view: HeadView, gram: GramSum | None = None, weigh: bool = True, workspace: Workspace | None = None
 ) -> tuple[HeadBatch, Float[Tensor, "mass batch"]]:
     """Moments of one head, tile by tile; with `weigh` also its attention on position 0 and on all dropped positions."""
-    grid, capture = view.grid, view.capture
+    grid, capture, workspace = view.grid, view.capture, workspace or Workspace()
     query, key = view.vectors()
     batch = query.shape[0]
     row_variance = torch.zeros(batch, batch, dtype=torch.float64)
     masses = torch.zeros(2, batch, dtype=torch.float64)
-    profile = torch.zeros(batch, grid.window, dtype=torch.float64)
-    row_mean = torch.zeros(batch, grid.length, dtype=torch.float64)
+    sums = torch.zeros(batch, grid.offsets.shape[0], dtype=torch.float64)
+    row_mean, counts = torch.zeros(batch, grid.length, dtype=torch.float64), grid.row_counts
     if capture.bilinear:
-        profile = diagonal_means(query, key, grid)
-        row_mean = key_sums(query, key, grid) / grid.row_counts
+        row_mean = key_sums(query, key, grid) / counts
+    early = EarlyLogits.of(view) if weigh else None
     place = 0
     for start in range(0, grid.length, ROWS_PER_TILE):
         stop = min(start + ROWS_PER_TILE, grid.length)
-        first = max(0, start - grid.window + 1)
-        hidden = view.hidden(start, stop, first)
-        # Without a window only the last square of a tile, on the diagonal, hides pairs: masking the rest costs as much.
-        edge = start - first if grid.window == grid.length else 0
+        first, last = grid.keys(start, stop)
+        hidden, border = grid.hidden(start, stop), grid.border(start)
         if capture.bilinear:
             shift = -row_mean[:, start:stop, None].to(query)
-            tile = torch.baddbmm(shift, query[:, start:stop], key[:, first:stop].transpose(1, 2))
+            room = workspace.tile(query, grid, stop - start, last - first)
+            tile = torch.baddbmm(shift, query[:, start:stop], key[:, first:last].transpose(1, 2), out=room)
         else:
-            tile = capture.logits(view.head, view.positions(start, stop), view.positions(first, stop))
-            tile = tile.masked_fill(hidden, 0)
-            add_diagonals(profile, tile, start - first)
-            row_mean[:, start:stop] = tile.sum(-1, dtype=torch.float64) / grid.row_counts[start:stop]
+            tile = capture.logits(view.head, view.positions(start, stop), view.positions(first, last))
+            total = tile.masked_fill(hidden, 0).sum(-1, dtype=torch.float64)
+            row_mean[:, start:stop] = total / counts[start:stop]
             tile = tile - row_mean[:, start:stop, None].to(tile)
-        border, veil = tile[..., edge:], hidden[:, edge:]
-        if weigh:
-            border.masked_fill_(veil, float("-inf"))
-            masses += attention_masses(view, tile, row_mean[:, start:stop], start)
-        border.masked_fill_(veil, 0)
+        edge, veil = tile[..., border], hidden[:, border]
+        if early is not None:
+            edge.masked_fill_(veil, float("-inf"))
+            masses += early.masses(log_sums(tile, grid, workspace), row_mean[:, start:stop], start)
+        edge.masked_fill_(veil, 0)
         flat = tile.flatten(1)
         row_variance += flat @ flat.T
+        add_diagonals(sums, tile, start - first, grid, workspace)
         if gram is not None:
             place = gram.add(place, tile)
-    if not capture.bilinear:
-        profile = profile / grid.offset_counts
+    profile = (sums + grid.rows_to_offsets(row_mean)) / grid.offset_counts
     return HeadBatch(grid, profile, row_mean, row_variance), masses / grid.length
 
 
-def add_diagonals(sums: Float[Tensor, "batch offset"], tile: Float[Tensor, "batch row key"], shift: int) -> None:
-    """Add a tile's diagonal sums to `sums`; its first row and key are `shift` apart, its hidden pairs 0."""
-    offset = torch.arange(tile.shape[1])[:, None] + shift - torch.arange(tile.shape[2])
-    kept = (offset >= 0) & (offset < sums.shape[1])
-    sums.index_add_(1, offset[kept], tile[:, kept].double())
+def add_diagonals(
+    sums: Float[Tensor, "batch offset"],
+    tile: Float[Tensor, "batch row key"],
+    shift: int,
+    grid: PairGrid,
+    workspace: Workspace,
+) -> None:
+    """Add a tile's diagonal sums to `sums`; its first row and key are `shift` apart, its hidden pairs 0.
+
+    Beside R x C zeros in front of every row and a row of zeros at the end, reading one entry further a row turns
+    diagonals into columns.
+    """
+    rows, keys = tile.shape[1:]
+    wide = workspace.scratch(tile, grid, rows + 1, rows + keys)
+    wide[:, :rows, :rows] = 0
+    wide[:, rows] = 0
+    wide[:, :rows, rows:] = tile
+    skewed = wide.flatten(1)[:, : rows * (rows + keys + 1)].view(-1, rows, rows + keys + 1)
+    # Column j holds offset shift + rows - j; the first one is beyond the tile, and so is the last.
+    columns = skewed.sum(1)[:, 1:-1].flip(1).double()
+    lowest = shift + 1 - keys - grid.first_offset
+    columns = columns[:, max(0, -lowest) : sums.shape[1] - lowest]
+    place = max(0, lowest)
+    sums[:, place : place + columns.shape[1]] += columns
 
 
-def attention_masses(
-    view: HeadView, tile: Float[Tensor, "batch row key"], row_mean: Float[Tensor, "batch row"], start: int
-) -> Float[Tensor, "mass batch"]:
-    """Attention that a tile's rows (hidden pairs -inf, less row_mean) pay to position 0 and to all dropped ones."""
-    capture, dropped = view.capture, view.dropped
-    rows = torch.arange(start, start + tile.shape[1]) + dropped
-    early = torch.arange(max(1, dropped))
-    logits = capture.logits(view.head, rows, early) - row_mean[:, :, None].to(tile)
-    if capture.window is not None:
-        logits = logits.masked_fill(rows[:, None] - early >= capture.window, float("-inf"))
-    total, spent = tile.logsumexp(-1), logits.logsumexp(-1)
-    if dropped:
-        total = torch.logaddexp(total, spent)
-    if capture.sinks is not None:
-        total = torch.logaddexp(total, capture.sinks[view.head].to(total) - row_mean.to(total))
-    first = (logits[..., 0] - total).exp().sum(-1)
-    all_dropped = (spent - total).exp().sum(-1) if dropped else torch.zeros_like(first)
-    return torch.stack([first, all_dropped]).double()
+@dataclass(frozen=True, eq=False)
+class EarlyLogits:
+    """Logits in nats of the kept rows against position 0 and the dropped positions, and what they sum to."""
+
+    first: Float[Tensor, "batch row"]
+    dropped: Float[Tensor, "batch row"]
+    """Log-sum-exp over the dropped positions; -inf where nothing is dropped."""
+    sink: Float[Tensor, ""] | None
+    """The logit that joins the softmax without a key."""
+
+    @classmethod
+    def of(cls, view: HeadView) -> "EarlyLogits":
+        """Of every row of a view in the order of the sequence."""
+        capture, dropped = view.capture, view.dropped
+        rows, early = torch.arange(dropped, dropped + view.grid.length), torch.arange(max(1, dropped))
+        logits = capture.logits(view.head, rows, early)
+        if capture.window is not None:
+            logits = logits.masked_fill(rows[:, None] - early >= capture.window, float("-inf"))
+        spent = logits.logsumexp(-1) if dropped else torch.full_like(logits[..., 0], float("-inf"))
+        return cls(logits[..., 0], spent, None if capture.sinks is None else capture.sinks[view.head].to(logits))
+
+    def masses(
+        self, total: Float[Tensor, "batch row"], row_mean: Float[Tensor, "batch row"], start: int
+    ) -> Float[Tensor, "mass batch"]:
+        """Attention that rows from `start` pay to position 0 and to all dropped ones, summed over the rows.
+
+        `total` is the log-sum-exp of their logits over the grid, less row_mean.
+        """
+        rows = slice(start, start + total.shape[1])
+        first, dropped = (values[:, rows] - row_mean.to(values) for values in (self.first, self.dropped))
+        total = torch.logaddexp(total, dropped)
+        if self.sink is not None:
+            total = torch.logaddexp(total, self.sink - row_mean.to(total))
+        return torch.stack([(first - total).exp().sum(-1), (dropped - total).exp().sum(-1)]).double()
+
+
+def log_sums(tile: Float[Tensor, "batch row key"], grid: PairGrid, workspace: Workspace) -> Float[Tensor, "batch row"]:
+    """Log-sum-exp of each row of a tile with hidden pairs at -inf."""
+    peak = tile.amax(-1, keepdim=True)
+    room = workspace.scratch(tile, grid, tile.shape[1], tile.shape[2])
+    return torch.sub(tile, peak, out=room).exp_().sum(-1).log_() + peak[..., 0]

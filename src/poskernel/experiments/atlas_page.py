@@ -52,7 +52,8 @@ def save_heads(atlas: Atlas, folder: Path) -> None:
 
     write_csv(atlas.to_frame().drop(columns=["g", "g_low", "g_high"]), folder / "heads.csv")
     columns = {
-        f"layer {layer} head {head}": report.estimate.g.tolist() for (layer, head), report in atlas.heads.items()
+        f"layer {layer} head {head}": pd.Series(report.estimate.g.tolist(), report.estimate.offsets)
+        for (layer, head), report in atlas.heads.items()
     }
     buffer = io.BytesIO()
     pd.DataFrame(columns).rename_axis("offset").to_parquet(buffer)

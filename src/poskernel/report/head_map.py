@@ -44,8 +44,8 @@ def head_map(
     Undefined statistics show as grey cells. Raises InputError for arrays of the wrong length, repeated heads,
     offsets that do not rise, and statistics that are no numbers.
     """
-    if len(offsets) < 2 or list(offsets) != sorted(set(offsets)) or offsets[0] < 0:
-        raise InputError(f"offsets {list(offsets)[:8]} do not rise from 0 or more: give each offset once, in order.")
+    if len(offsets) < 2 or list(offsets) != sorted(set(offsets)):
+        raise InputError(f"offsets {list(offsets)[:8]} do not rise: give each offset once, in order.")
     values = compact(heads, list(statistics), len(offsets))
     layers, numbers = int(heads["layer"].max()) + 1, int(heads["head"].max()) + 1
     chart = alt.hconcat(
@@ -196,11 +196,13 @@ def curve(offsets: Sequence[int], band: str) -> Any:
     chosen: Any = {"param": "chosen"}
     # The chosen head too, hidden under its own line: a layer without points would have no extent to scale by.
     either: Any = {"or": [{"param": "pointed", "empty": False}, chosen]}
+    ahead = [2**power for power in range(int(math.log2(max(1, *offsets))) + 1)]
+    lowest = min(0, *(int(offset) for offset in offsets))
     offset = alt.X(
         "offset:Q",
         title="offset: query position − key position (tokens, logarithmic beyond 1)",
-        scale=alt.Scale(type="symlog", constant=1, domain=[0, int(max(offsets))], nice=False),
-        axis=alt.Axis(values=[0, *(2**power for power in range(int(math.log2(max(offsets))) + 1))]),
+        scale=alt.Scale(type="symlog", constant=1, domain=[lowest, int(max(offsets))], nice=False),
+        axis=alt.Axis(values=[*(-power for power in reversed(ahead) if -power >= lowest), 0, *ahead]),
     )
     nats = alt.Y("nats:Q", title="g(offset), nats", scale=alt.Scale(zero=False))
     tooltip = [

@@ -21,6 +21,8 @@ def analyze(
     sequences: int = 16,
     length: int = 512,
     dropped: int = 16,
+    variants: bool = False,
+    untrained: bool = False,
     report: Path | None = None,
     session: Session = DEFAULTS,
 ) -> None:
@@ -40,6 +42,11 @@ def analyze(
         Tokens of each.
     dropped
         First positions that are left out, as queries and as keys.
+    variants
+        Also R2 and signal of the Gram variants (mean, centred, global, whitened), and all of it with the first
+        positions.
+    untrained
+        Also R2, signal and share of the same architecture with weights drawn anew.
     report
         HTML file to write the heads' map to.
     """
@@ -50,9 +57,10 @@ def analyze(
     steps = console.Steps(quiet=session.quiet)
     chosen = None if layers is None else layer_numbers(layers)
     words, seed, device = console.read_text(text), session.seed, session.device
+    extras = {"variants": variants, "untrained": untrained}
     atlas = measure(
-        model, words, sequences, length, chosen, dropped, seed=seed, progress=steps.show, device=device
-    )  # fmt: skip
+        model, words, sequences, length, chosen, dropped, seed=seed, progress=steps.show, device=device, **extras
+    )
     if session.out is not None or report is not None:
         from poskernel.experiments.atlas_page import write_atlas
 
