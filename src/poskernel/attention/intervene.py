@@ -1,7 +1,7 @@
 """Interventions: a model whose attention works with changed queries, keys and logits, inside a `with` block.
 
     rotary = rotary_planes(model)
-    with intervening(model, Translation({(3, 4): (0, 1, 2)}, delta=1, rotary=rotary)):
+    with intervening(model, Translation({(3, 4): (0, 1, 2)}, delta=1.0, rotary=rotary)):
         model(tokens)
 
 Whatever is called inside (the model with its output layer, a capture, `analyze`) sees the changed model; afterwards,
