@@ -22,7 +22,7 @@ myst_heading_anchors = 3
 # Cells run when the pages are built, so that no figure on them can be out of date.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 300
 nb_merge_streams = True
 
 default_role = "code"

@@ -28,6 +28,8 @@ def test_partial_rows_are_marked(partial):
     assert line(table, "AUC over all 35 cells, tier 1")["rows"] == "partial"
     assert line(table, "Spearman, learnable cells, tier 2")["verdict"] == "not measured"
     assert "partial rows" in counts(table)
+    counted = line(table, "cells that generalize, tier 1")
+    assert counted["verdict"] == "not measured" and "needs every row" in counted["why"]
     assert not complete(partial, "paper", 1)
 
 
