@@ -80,7 +80,8 @@ def rule_in_words() -> str:
     """The rule of the verdicts."""
     tolerances = ", ".join(f"{kind} {value:g}" for kind, value in TOLERANCE.items() if value)
     return (
-        "The rule was fixed before any number: `agrees` where the paper's value lies in our 95% interval, or "
+        "The rule was written before this table was first computed: `agrees` where the paper's value lies in "
+        "our 95% interval, or "
         "ours in the "
         "paper's (for mean and SD over 5 seeds: mean plus or minus 2 SD over the root of 5), each widened by "
         "half a unit of the last printed "

@@ -1,4 +1,4 @@
-"""A value of the paper, what was measured here, and whether they agree: by a rule that was fixed before any number.
+"""A value of the paper, what was measured here, and whether they agree: by a rule written before the first comparison.
 
 `agrees` if one of these holds, `differs` if none does, `not measured` where there is no number:
 
