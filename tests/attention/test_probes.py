@@ -89,11 +89,13 @@ def test_agreement_is_the_weighted_correlation_of_resolved_offsets():
     )
     assert found.gain == pytest.approx(shared / np.average(a**2, weights=weights))
     assert not found.agrees
-    twice = agreement(probe_of(first), 5 + 2 * first)
-    assert (twice.correlation, twice.gain, twice.agrees) == (pytest.approx(1), pytest.approx(2), True)
+    larger = agreement(probe_of(first), 5 + 1.9 * first)
+    assert (larger.correlation, larger.gain, larger.agrees) == (pytest.approx(1), pytest.approx(1.9), True)
+    assert not agreement(probe_of(first), 2.1 * first).agrees
+    assert not agreement(probe_of(first), 0.4 * first).agrees
     assert not agreement(probe_of(first), -first).agrees
     both_ways = torch.cat([torch.randn(29, generator=generator, dtype=torch.float64), first])
-    assert agreement(probe_of(both_ways, first=-29), 2 * first[:20]).agrees
+    assert agreement(probe_of(both_ways, first=-29), 1.5 * first[:20]).agrees
 
 
 def test_a_flat_kernel_agrees_with_nothing():

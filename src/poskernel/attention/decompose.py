@@ -49,8 +49,8 @@ def cross_logits(
 
     Raises InputError for a bias that depends on the text, for which A_xy means nothing.
     """
-    query = capture.query[sequences, head][:, rows] * capture.scale
-    key = capture.key[sequences, capture.key_head(head)][:, keys]
+    query = capture.query[:, head, rows][sequences] * capture.scale
+    key = capture.key[:, capture.key_head(head), keys][sequences]
     values = (query.flatten(0, 1) @ key.flatten(0, 1).T).unflatten(0, query.shape[:2]).unflatten(2, key.shape[:2])
     values = values.transpose(1, 2)
     if capture.softcap is not None:

@@ -20,8 +20,8 @@ from poskernel.attention.row_tiles import attention, row_tiles
 from poskernel.errors import InputError
 from poskernel.statistics import Estimate, mean
 
-AGREEING = 0.9
-"""Correlation from which the kernel of a probe and that of text agree."""
+AGREEING, SIMILAR = 0.9, 2.0
+"""Correlation from which the kernel of a probe and that of text agree, unless one is more than twice the other."""
 ROUNDINGS = 4
 """Machine epsilons, of the largest logit that vectors of that length can have; in SmolLM2 roundings reach a tenth."""
 ANGLE_STEP = float(torch.finfo(torch.float32).eps)
@@ -71,8 +71,9 @@ class HeadProbe:
 class Agreement:
     """A probe's g beside that of text: correlation over pairs, and how many times as large the text's is.
 
-    `gain` is the slope of text on probe. `agrees` is the flag: a correlation of at least 0.9. Undefined (nan, and no
-    agreement) where one of them does not vary.
+    `gain` is the slope of text on probe. `agrees` is the flag: a correlation of at least 0.9 and a gain between 1/2 and
+    2, as a softmax heeds size. Undefined (nan, and no agreement) where one of them does not vary. Deep layers seldom
+    agree: one token for ever is far from any text.
     """
 
     correlation: float
@@ -148,7 +149,8 @@ def agreement(probe: HeadProbe, text: Float[Tensor, " offset"]) -> Agreement:
         return Agreement(math.nan, math.nan, agrees=False)
     shared = float(weights @ (first * second))
     correlation = shared / math.sqrt(powers[0] * powers[1])
-    return Agreement(correlation, shared / powers[0], correlation >= AGREEING)
+    gain = shared / powers[0]
+    return Agreement(correlation, gain, correlation >= AGREEING and 1 / SIMILAR <= gain <= SIMILAR)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from poskernel.attention.capture import LayerCapture
 from poskernel.errors import InputError
 
-ENTRIES = 1 << 20
-"""Logits held at a time."""
+ENTRIES = 1 << 19
+"""Logits held at a time: few enough to stay in a processor's cache."""
 MOST_ROWS = 64
 
 

@@ -181,17 +181,18 @@ def row_logits(
     planes: Float[Tensor, "plane 2 width"] | None,
 ) -> Float[Tensor, "batch head entry key"]:
     """Row-centred logits of one row: those the softmax sees, then each plane's part, then what does not turn."""
-    query = capture.query[:, :, tile.rows[0]] * capture.scale
-    group = torch.tensor([capture.key_head(head) for head in range(capture.heads)])
-    seen = keys[:, group][:, :, tile.keys]
-    plain = torch.einsum("bhd,bhsd->bhs", query, seen)
+    seen = keys[:, :, tile.keys]
+    # The query heads of a key head beside it: [batch, key head, query head of it, width].
+    query = (capture.query[:, :, tile.rows[0]] * capture.scale).unflatten(1, (keys.shape[1], -1))
+    plain = (query @ seen.transpose(2, 3)).flatten(1, 2)
     logits = plain if capture.softcap is None else capture.softcap * torch.tanh(plain / capture.softcap)
     if capture.bias is not None:
         bias = capture.bias[:, :, tile.rows[0]][:, :, tile.keys]
         logits = logits + bias.expand(-1, -1 if bias.shape[1] > 1 else capture.heads, -1)
     entries = logits[:, :, None]
     if planes is not None:
-        turning = torch.einsum("bhpi,bhspi->bhps", project(query, planes), project(seen, planes))
+        coordinates = project(query, planes).transpose(2, 3), project(seen, planes).permute(0, 1, 3, 4, 2)
+        turning = (coordinates[0] @ coordinates[1]).transpose(2, 3).flatten(1, 2)
         entries = torch.cat([entries, turning], 2)
         if 2 * len(planes) < keys.shape[-1]:
             entries = torch.cat([entries, (plain - turning.sum(2))[:, :, None]], 2)
