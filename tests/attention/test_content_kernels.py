@@ -51,7 +51,7 @@ def test_the_streamed_regression_is_least_squares_on_all_pairs(causal, window, c
         offset_part = torch.zeros(LENGTH, LENGTH, dtype=torch.float64)
         for d, value in zip(layout.offsets.tolist(), kernel.profile, strict=True):
             offset_part += torch.diag(value.expand(LENGTH - abs(d)), -d)
-        fitted = offset_part + kernel.content(given) + kernel.key_term(given)[:, None]
+        fitted = offset_part + kernel.content(given, given) + kernel.key_term(given)[:, None]
         np.testing.assert_allclose(layout.centred(fitted).flatten(), expected, atol=1e-6)
         assert content or not kernel.form.any()
 
@@ -87,8 +87,10 @@ def test_a_planted_kernel_is_recovered_and_its_rank_is_cut():
 
 def test_fixed_kernels_by_hand():
     tokens = torch.tensor([[4, 7, 4]])
-    assert token_match(tokens)[0].tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
-    cosine = embedding_cosine(torch.tensor([[[2.0, 0.0], [1.0, 1.0], [0.0, -3.0]]]))[0]
+    assert token_match(tokens, tokens)[0].tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
+    assert token_match(tokens, torch.tensor([[7, 4]]))[0].tolist() == [[0, 1], [1, 0], [0, 1]]
+    vectors = torch.tensor([[[2.0, 0.0], [1.0, 1.0], [0.0, -3.0]]])
+    cosine = embedding_cosine(vectors, vectors)[0]
     root = 2**-0.5
     torch.testing.assert_close(cosine, torch.tensor([[1, root, 0], [root, 1, -root], [0, -root, 1]]).double())
 

@@ -6,80 +6,26 @@ from dataclasses import replace
 import pytest
 import torch
 
+from planted_content import (
+    DROPPED,
+    EMBEDDING,
+    FORM,
+    LENGTH,
+    PROFILE,
+    SETTINGS,
+    TOKENS,
+    WIDTH,
+    PlantedSource,
+    bilinear,
+    cosine,
+    key_term,
+    noise,
+)
 from poskernel.attention import product
-from poskernel.attention.capture import AttentionSource, LayerCapture
 from poskernel.attention.content_kernels import KERNELS
 from poskernel.attention.pair_layout import PairLayout
 from poskernel.attention.product import FITS, HeadFits, ProductSettings, batches, fit_products, share
 from poskernel.errors import InputError
-
-LENGTH, VOCABULARY, WIDTH, DROPPED = 34, 24, 6, 2
-GENERATOR = torch.Generator().manual_seed(3)
-EMBEDDING = torch.randn(VOCABULARY, WIDTH, generator=GENERATOR, dtype=torch.float64)
-FORM = torch.randn(WIDTH, WIDTH, generator=GENERATOR, dtype=torch.float64)
-WEIGHTS = torch.randn(WIDTH, generator=GENERATOR, dtype=torch.float64)
-OFFSET = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
-PROFILE = torch.cos(1.3 * OFFSET) * torch.exp(-OFFSET.abs() / 9.0)
-SETTINGS = ProductSettings(dropped=DROPPED, components=WIDTH + 1)
-TOKENS = torch.randint(0, VOCABULARY, (12, LENGTH), generator=GENERATOR)
-
-
-class PlantedSource(AttentionSource):
-    """Layers whose heads have the logits that functions of the tokens' vectors give, as queries on unit keys."""
-
-    name, vocabulary, position_limit, dtype = "planted", VOCABULARY, None, torch.float64
-
-    def __init__(self, layers, causal=True, window=None, says=True):
-        self.planted, self.causal, self.window, self.says = layers, causal, window, says
-        self.layers, self.heads = len(layers), len(layers[0])
-
-    def embedding(self):
-        return EMBEDDING if self.says else super().embedding()
-
-    def forward(self, tokens, consume):
-        vectors = EMBEDDING[tokens]
-        key = torch.eye(LENGTH, dtype=torch.float64).expand(len(tokens), 1, -1, -1)
-        for layer, heads in enumerate(self.planted):
-            # Input of a layer: other vectors than the embedding's, with the positions in them.
-            inputs = torch.cat([vectors, torch.sin(torch.arange(LENGTH) * 0.7).expand(len(tokens), -1)[..., None]], -1)
-            logits = torch.stack([head(vectors).expand(len(tokens), -1, -1) for head in heads], 1)
-            given = {"inputs": inputs} if self.says else {}
-            capture = LayerCapture(
-                layer, logits, key, 1.0, torch.arange(LENGTH), self.causal, window=self.window, **given
-            )
-            consume(capture)
-        return vectors
-
-    def own_patterns(self, tokens):
-        raise NotImplementedError
-
-    def layer_class(self, layer):
-        return "Planted"
-
-    def tried(self):
-        return "nothing"
-
-
-def bilinear(vectors):
-    return vectors @ FORM @ vectors.transpose(1, 2)
-
-
-def cosine(vectors):
-    unit = torch.nn.functional.normalize(vectors, dim=-1)
-    return unit @ unit.transpose(1, 2)
-
-
-def key_term(vectors):
-    return (vectors @ WEIGHTS)[:, None]
-
-
-def noise(vectors):
-    """Independent of everything, yet the same for a sequence in whatever batch it comes."""
-    drawn = []
-    for sequence in vectors:
-        generator = torch.Generator().manual_seed(int(sequence.abs().sum() * 1e6))
-        drawn.append(torch.randn(LENGTH, LENGTH, generator=generator, dtype=torch.float64))
-    return torch.stack(drawn)
 
 
 def fits(source, settings=SETTINGS, tokens=TOKENS):
@@ -120,8 +66,9 @@ def test_noise_has_no_r2_beyond_what_its_coefficients_cost():
 def test_the_result_does_not_depend_on_batches_or_on_other_layers(monkeypatch):
     layers = [[lambda x: PROFILE + noise(x), cosine], [bilinear, lambda x: noise(2 * x)]]
 
-    whole = fit_products(PlantedSource(layers), TOKENS[:8], settings=SETTINGS)
-    alone = fit_products(PlantedSource(layers), TOKENS[:8], [1], SETTINGS)
+    settings = replace(SETTINGS, kernels=("match", "token"))
+    whole = fit_products(PlantedSource(layers), TOKENS[:8], settings=settings)
+    alone = fit_products(PlantedSource(layers), TOKENS[:8], [1], settings)
     assert [(fit.layer, fit.head, fit.kernel) for fit in alone] == [
         (fit.layer, fit.head, fit.kernel) for fit in whole if fit.layer == 1
     ]
@@ -129,14 +76,14 @@ def test_the_result_does_not_depend_on_batches_or_on_other_layers(monkeypatch):
         for name in FITS:
             torch.testing.assert_close(one.residual[name], other.residual[name], rtol=1e-4, atol=1e-4)
     monkeypatch.setattr(product, "PAIRS_AT_ONCE", 2 * LENGTH**2)
-    small = fit_products(PlantedSource(layers), TOKENS[:8], [1], replace(SETTINGS, kernels=("match", "token")))
+    small = fit_products(PlantedSource(layers), TOKENS[:8], [1], settings)
     for fit in small:
         same = next(other for other in alone if (other.head, other.kernel) == (fit.head, fit.kernel))
         # Content bins come from the first batch, so only they may differ.
         for name in set(FITS) - {"free", "saturated"}:
             torch.testing.assert_close(fit.residual[name], same.residual[name], rtol=1e-4, atol=1e-4)
     monkeypatch.undo()
-    assert [len(part) for part in batches(torch.zeros(5, 1024, dtype=torch.int64))] == [2, 2, 1]
+    assert [len(part) for part in batches(torch.zeros(5, 1024, dtype=torch.int64))] == [3, 2]
 
 
 def test_a_lower_rank_explains_a_kernel_of_that_rank_only():

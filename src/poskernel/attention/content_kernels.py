@@ -29,15 +29,17 @@ OFFSETS_AT_ONCE = 64
 """Offsets whose products with the vectors are held at a time."""
 
 
-def token_match(tokens: Int[Tensor, "batch position"]) -> Float[Tensor, "batch query key"]:
+def token_match(query: Int[Tensor, "batch query"], key: Int[Tensor, "batch key"]) -> Float[Tensor, "batch query key"]:
     """1 where query and key are the same token, else 0."""
-    return (tokens[:, :, None] == tokens[:, None]).double()
+    return (query[:, :, None] == key[:, None]).double()
 
 
-def embedding_cosine(vectors: Float[Tensor, "batch position width"]) -> Float[Tensor, "batch query key"]:
+def embedding_cosine(
+    query: Float[Tensor, "batch query width"], key: Float[Tensor, "batch key width"]
+) -> Float[Tensor, "batch query key"]:
     """Cosine of the two tokens' embeddings."""
-    unit = torch.nn.functional.normalize(vectors.double(), dim=-1)
-    return unit @ unit.transpose(1, 2)
+    unit = [torch.nn.functional.normalize(vectors.double(), dim=-1) for vectors in (query, key)]
+    return unit[0] @ unit[1].transpose(1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +72,11 @@ class LearnedKernel:
     form: Float[Tensor, "component component"]
     key_weights: Float[Tensor, " component"]
 
-    def content(self, vectors: Float[Tensor, "batch position component"]) -> Float[Tensor, "batch query key"]:
+    def content(
+        self, query: Float[Tensor, "batch query component"], key: Float[Tensor, "batch key component"]
+    ) -> Float[Tensor, "batch query key"]:
         """x_t' W x_s."""
-        return vectors @ self.form @ vectors.transpose(1, 2)
+        return query @ self.form @ key.transpose(1, 2)
 
     def key_term(self, vectors: Float[Tensor, "batch position component"]) -> Float[Tensor, "batch key"]:
         """w' x_s."""

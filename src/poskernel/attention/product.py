@@ -110,10 +110,30 @@ class TextBatch:
     """Tokens of some sequences without their dropped positions, and the content that no layer changes."""
 
     tokens: Int[Tensor, "batch position"]
+    embedded: Float[Tensor, "batch position width"]
     vectors: Float[Tensor, "batch position component"]
-    fixed: Mapping[str, Float[Tensor, "batch query key"]]
+    fixed: dict[str, Float[Tensor, "batch query key"]] = field(default_factory=dict)
+    """Kernels that no head changes, made once."""
     seen: set[tuple[bool, int | None]] = field(default_factory=set)
     """Layouts whose normal matrix already holds this batch."""
+
+    def rolled(self) -> "TextBatch":
+        """Each sequence in the place of the next."""
+        return TextBatch(self.tokens.roll(1, 0), self.embedded.roll(1, 0), self.vectors.roll(1, 0))
+
+    def fixed_kernel(self, name: str, other: "TextBatch") -> Float[Tensor, "batch query key"]:
+        """Token match or embedding cosine of this text's queries with another's keys."""
+        if other is not self:
+            return self.made(name, other)
+        if name not in self.fixed:
+            self.fixed[name] = self.made(name, self)
+        return self.fixed[name]
+
+    def made(self, name: str, other: "TextBatch") -> Float[Tensor, "batch query key"]:
+        """The same, computed."""
+        return (
+            token_match(self.tokens, other.tokens) if name == MATCH else embedding_cosine(self.embedded, other.embedded)
+        )
 
 
 @dataclass(eq=False)
@@ -128,6 +148,29 @@ class LayerFit:
     inputs: BilinearRegression | None = None
     bases: list[OffsetBasis] = field(default_factory=list)
     learned: dict[str, list[LearnedKernel]] = field(default_factory=dict)
+
+    def content(self, name: str, head: int, query: "Content", key: "Content") -> Float[Tensor, "batch query key"]:
+        """A head's content kernel of one text's queries with another's keys."""
+        if name in (MATCH, COSINE):
+            return query[0].fixed_kernel(name, key[0])
+        return self.learned[name][head].content(vectors_of(name, query), vectors_of(name, key))
+
+    def key_term(self, name: str, head: int, key: "Content") -> Float[Tensor, "batch key"]:
+        """The key-only term beside that kernel."""
+        return self.learned[name][head].key_term(vectors_of(name, key))
+
+
+Content = tuple[TextBatch, Tensor | None]
+"""A batch's text, and the components of one layer's input for it where they are used."""
+
+
+def vectors_of(name: str, content: Content) -> Float[Tensor, "batch position component"]:
+    """The vectors that a learned kernel works on."""
+    text, inputs = content
+    if name != INPUT:
+        return text.vectors
+    assert inputs is not None
+    return inputs
 
 
 class ProductEstimator:
@@ -163,10 +206,14 @@ class ProductEstimator:
 
     def testing(self, tokens: Int[Tensor, "batch position"]) -> Consumer:
         """Third round, other sequences: what the fits leave of them."""
-        if not self.fitted:
-            self.fitted = {name: fit_head(self.basis(*name[:2]), sums) for name, sums in self.sums.items()}
+        self.finish_combining()
         text = self.text(tokens)
         return lambda capture: self.measure(capture, text, self.test)
+
+    def finish_combining(self) -> None:
+        """Solve the fits."""
+        if not self.fitted:
+            self.fitted = {name: fit_head(self.basis(*name[:2]), sums) for name, sums in self.sums.items()}
 
     def results(self) -> list[HeadFits]:
         """One entry a head and content kernel."""
@@ -181,12 +228,7 @@ class ProductEstimator:
         """The batch's content that no layer changes."""
         kept = tokens[:, self.settings.dropped :]
         embedded = self.embedding[kept].double()
-        fixed = {}
-        if MATCH in self.settings.kernels:
-            fixed[MATCH] = token_match(kept)
-        if COSINE in self.settings.kernels:
-            fixed[COSINE] = embedding_cosine(embedded)
-        return TextBatch(kept, self.components.of_vectors(embedded), fixed)
+        return TextBatch(kept, embedded, self.components.of_vectors(embedded))
 
     def learn(self, capture: LayerCapture, text: TextBatch) -> None:
         """Add one layer and batch to the regressions."""
@@ -268,15 +310,12 @@ class ProductEstimator:
         for head in range(self.heads):
             logits = fit.layout.by_offset(self.centred(capture, head, fit.layout))
             for name in self.settings.kernels:
-                vectors = inputs if name == INPUT and inputs is not None else text.vectors
-                learned = fit.learned[name][head]
-                content = text.fixed[name] if name in text.fixed else learned.content(vectors)
-                kernel = fit.layout.by_offset(content)
+                kernel = fit.layout.by_offset(fit.content(name, head, (text, inputs), (text, inputs)))
                 where = (capture.layer, head, name)
                 if where not in self.edges:
                     self.edges[where] = quantile_edges(kernel[:, fit.layout.valid.bool()].flatten(), BINS)
                 bins = torch.bucketize(kernel, self.edges[where], right=True)
-                key_term = fit.layout.of_key(learned.key_term(vectors))
+                key_term = fit.layout.of_key(fit.key_term(name, head, (text, inputs)))
                 use(where, pair_statistics(fit.bases[head], logits, kernel, key_term, bins))
 
     def combine(self, where: tuple[int, int, str], statistics: PairStatistics) -> None:
@@ -304,22 +343,48 @@ def fit_products(
 
     Raises InputError for fewer than 4 sequences, and where the source does not give the content a kernel needs.
     """
-    if len(tokens) < FEWEST:
-        raise InputError(f"{len(tokens)} sequences leave no two in each half: give at least {FEWEST}.")
-    chosen = list(range(source.layers) if layers is None else layers)
-    fit_half, test_half = tokens.tensor_split(2)
-    estimator = ProductEstimator(source.embedding(), chosen, source.heads, fit_half, settings)
-    for half, consumer in (
-        (fit_half, estimator.learning),
-        (fit_half, estimator.combining),
-        (test_half, estimator.testing),
-    ):
-        for batch in batches(half):
-            with torch.inference_mode():
-                source.forward(batch, consumer(batch))
+    fit_half, test_half = halves(tokens)
+    estimator = fitted_products(source, fit_half, layers, settings)
+    run(source, test_half, estimator.testing)
     return estimator.results()
 
 
+def halves(
+    tokens: Int[Tensor, "sequence position"],
+) -> tuple[Int[Tensor, "fit position"], Int[Tensor, "test position"]]:
+    """The sequences to fit on and those to test on; InputError for fewer than 4."""
+    if len(tokens) < FEWEST:
+        raise InputError(f"{len(tokens)} sequences leave no two in each half: give at least {FEWEST}.")
+    fit, test = tokens.tensor_split(2)
+    return fit, test
+
+
+def fitted_products(
+    source: AttentionSource,
+    tokens: Int[Tensor, "sequence position"],
+    layers: Iterable[int] | None = None,
+    settings: ProductSettings = ProductSettings(),
+) -> ProductEstimator:
+    """All fits of every head of the layers, ready for `testing` on other sequences."""
+    chosen = list(range(source.layers) if layers is None else layers)
+    estimator = ProductEstimator(source.embedding(), chosen, source.heads, tokens, settings)
+    run(source, tokens, estimator.learning)
+    run(source, tokens, estimator.combining)
+    return estimator
+
+
+def run(
+    source: AttentionSource,
+    tokens: Int[Tensor, "sequence position"],
+    consumer: Callable[[Int[Tensor, "batch position"]], Consumer],
+) -> None:
+    """Pass the sequences through the model in batches, each with a consumer of its own."""
+    for batch in batches(tokens):
+        with torch.inference_mode():
+            source.forward(batch, consumer(batch))
+
+
 def batches(tokens: Int[Tensor, "sequence position"]) -> Iterator[Int[Tensor, "sequence position"]]:
-    """The sequences in batches of bounded size."""
-    yield from tokens.split(max(1, PAIRS_AT_ONCE // tokens.shape[1] ** 2))
+    """The sequences in batches of bounded size, two at least."""
+    size = max(2, PAIRS_AT_ONCE // tokens.shape[1] ** 2)
+    yield from tokens.tensor_split(max(1, len(tokens) // size))
