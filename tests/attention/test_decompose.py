@@ -284,7 +284,7 @@ def test_what_cannot_be_split_is_refused():
     with pytest.raises(InputError, match="layer 0 has a mask that is neither causal"):
         split([random_capture(6, mask=torch.ones(1, 1, 40, 40, dtype=torch.bool))])
     with pytest.raises(InputError, match="the bias of layer 0 depends on the text"):
-        split([random_capture(6, bias=torch.zeros(6, 1, 40, 40, dtype=torch.float64))])
+        split([random_capture(6, bias=torch.randn(6, 1, 40, 40, dtype=torch.float64))])
     with pytest.raises(InputError, match="layer 1 was not captured"):
         SplitEstimator({1: 1}, 10, 1).estimates()
     broken = random_capture(6)
@@ -294,3 +294,43 @@ def test_what_cannot_be_split_is_refused():
     estimator = SplitEstimator({3: 1}, 40)
     estimator.consume(random_capture(6))
     assert not estimator.sums[3, 0].means
+
+
+# One of each way that position enters: rotation, its part of a head, soft cap with windows, learned, bias, both ways.
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma2", "gpt2", "bloom", "bert", "modernbert", "t5"])
+def test_terms_add_up_and_streams_run_on_real_code(family):
+    pytest.importorskip("transformers")
+    from families import HEADS, tiny, tokens
+    from poskernel.attention.distance import DistanceEstimator
+    from poskernel.attention.drift import DriftEstimator
+    from poskernel.attention.huggingface import HuggingFaceSource
+    from poskernel.attention.rotary_probe import rotary_probes
+    from poskernel.attention.symbolic import PermutationEstimator
+
+    source, layers, length = HuggingFaceSource(tiny(family)), dict.fromkeys(range(2), HEADS), 24
+    estimators = [
+        SplitEstimator(layers, length, 2), DriftEstimator(layers, length, 2), DistanceEstimator(layers, length, 2),
+        PermutationEstimator(layers, length, 2, probes=rotary_probes(source), rows=3),
+    ]  # fmt: skip
+    everywhere = torch.arange(length)
+
+    def consume(capture):
+        for head in range(capture.heads):
+            terms = four_terms(cross_logits(capture, head, torch.arange(6), everywhere, everywhere))
+            logits = capture.logits(head, everywhere, everywhere)
+            assert float((terms.sum(0) - logits).abs().max() / logits.abs().max()) < 1e-5
+        for estimator in estimators:
+            estimator.consume(capture)
+
+    with source.capturing():
+        source.forward(tokens(6, length), consume)
+    splits, drifts, distances, permutations = (estimator.estimates() for estimator in estimators)
+    assert len(splits) == len(drifts) == len(distances) == len(permutations) == 2 * HEADS
+    for split_, drift, distance, permutation in zip(splits, drifts, distances, permutations, strict=True):
+        assert split_.sequential["interaction"].value == 1
+        assert -1.01 <= permutation.positional.value <= 1.01
+        assert sum(mass.value for mass in distance.mass) == pytest.approx(1, abs=1e-5)
+        if family == "gemma2":
+            assert math.isnan(drift.slope.value)
+        else:
+            assert sum(part.value for part in drift.parts.values()) == pytest.approx(drift.slope.value, rel=1e-6)

@@ -101,7 +101,7 @@ def test_soft_caps_are_undefined_and_bad_input_is_refused():
     with pytest.raises(InputError, match="a batch of 2 sequences is too small"):
         drift([random_capture(2)])
     with pytest.raises(InputError, match="the bias of layer 0 depends on the text"):
-        drift([random_capture(4, bias=torch.zeros(4, 1, 40, 40, dtype=torch.float64))])
+        drift([random_capture(4, bias=torch.randn(4, 1, 40, 40, dtype=torch.float64))])
     with pytest.raises(InputError, match="are not known, as it is strange"):
         drift([random_capture(4, unreadable="it is strange")])
     with pytest.raises(InputError, match="layer 2 was not captured"):

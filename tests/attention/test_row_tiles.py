@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from captures import random_capture
-from poskernel.attention.row_tiles import attention, blocks, check_dropped, row_tiles
+from poskernel.attention.row_tiles import attention, blocks, check_dropped, common_bias, row_tiles
 from poskernel.errors import InputError
 
 
@@ -63,3 +63,17 @@ def test_attention_weights_are_those_of_the_capture():
         for tile in row_tiles(capture, 0):
             weights = attention(capture, 2, tile, capture.logits(2, tile.rows, tile.keys))
             torch.testing.assert_close(weights, pattern[:, tile.rows][:, :, tile.keys])
+
+
+def test_a_bias_may_be_written_once_a_sequence_but_must_be_the_same():
+    table = torch.randn(1, 2, 40, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows, keys = torch.arange(20, 30), torch.arange(4, 30)
+    for bias in (table, table.expand(3, -1, -1, -1).contiguous()):
+        found = common_bias(random_capture(3, bias=bias), 3, rows, keys)
+        assert torch.equal(found, table[0, 1][20:30, 4:30])
+    assert common_bias(random_capture(3), 0, rows, keys) is None
+    different = table.repeat(3, 1, 1, 1)
+    different[2, 0, 25, 5] += 1
+    assert common_bias(random_capture(3, bias=different), 1, rows, keys) is not None
+    with pytest.raises(InputError, match="the bias of layer 0 depends on the text"):
+        common_bias(random_capture(3, bias=different), 2, rows, keys)

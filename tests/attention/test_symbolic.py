@@ -159,8 +159,8 @@ def test_seeds_and_refusals():
     ):
         with pytest.raises(InputError, match=message):
             measured(bad)
-    with pytest.raises(InputError, match="0 rows with 2 permutations"):
-        PermutationEstimator({0: 1}, 40, rows=0)
+    with pytest.raises(InputError, match="0 rows with 2 permutations give no score"):
+        PermutationEstimator({0: 1}, 40, rows=0, draws=2)
     with pytest.raises(InputError, match="layer 4 was not captured"):
         PermutationEstimator({4: 1}, 40).estimates()
 

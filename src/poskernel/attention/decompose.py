@@ -25,7 +25,7 @@ from torch import Tensor
 
 from poskernel.attention.capture import LayerCapture
 from poskernel.attention.jackknife import jackknife, of_sums, ratio
-from poskernel.attention.row_tiles import RowTile, blocks, check_dropped, row_tiles
+from poskernel.attention.row_tiles import RowTile, blocks, check_dropped, common_bias, row_tiles
 from poskernel.errors import InputError, RunError
 from poskernel.statistics import Estimate
 
@@ -47,7 +47,7 @@ def cross_logits(
 ) -> Float[Tensor, "sequence sequence row key"]:
     """A_xy(t, s) in nats: logits of the queries of x against the keys of y, before mask and softmax.
 
-    Raises InputError for a bias that depends on the text, for which A_xy means nothing.
+    Raises InputError for a bias that depends on the text.
     """
     query = capture.query[:, head, rows][sequences] * capture.scale
     key = capture.key[:, capture.key_head(head), keys][sequences]
@@ -55,14 +55,8 @@ def cross_logits(
     values = values.transpose(1, 2)
     if capture.softcap is not None:
         values = capture.softcap * torch.tanh(values / capture.softcap)
-    if capture.bias is not None:
-        if capture.bias.shape[0] > 1:
-            raise InputError(
-                f"the bias of layer {capture.layer} depends on the text, so it belongs to no one term of the split: "
-                "leave the layer out with --layers."
-            )
-        values = values + capture.bias[0, head % capture.bias.shape[1]][rows][:, keys]
-    return values
+    bias = common_bias(capture, head, rows, keys)
+    return values if bias is None else values + bias
 
 
 def four_terms(

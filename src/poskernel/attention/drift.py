@@ -19,7 +19,7 @@ from torch import Tensor
 
 from poskernel.attention.capture import LayerCapture
 from poskernel.attention.jackknife import jackknife
-from poskernel.attention.row_tiles import RowTile, blocks, check_dropped, row_tiles
+from poskernel.attention.row_tiles import RowTile, blocks, check_dropped, common_bias, row_tiles
 from poskernel.errors import InputError
 from poskernel.statistics import Estimate, undefined
 
@@ -63,11 +63,6 @@ class DriftEstimator:
         if capture.softcap is not None:
             self.capped.add(capture.layer)
             return
-        if capture.bias is not None and capture.bias.shape[0] > 1:
-            raise InputError(
-                f"the bias of layer {capture.layer} depends on the text, so no part of g's slope is its own: "
-                "leave the layer out with --layers."
-            )
         with torch.inference_mode():
             queries, keys = (constant(capture, side, self.dropped) for side in ("query", "key"))
             for sequences in blocks(capture, BLOCK, LEAST):
@@ -144,8 +139,8 @@ def slopes(
     for tile in tiles:
         line = slope_weights(tile, mean)
         square += float(line.square().sum())
-        if capture.bias is not None:
-            table = capture.bias[0, head % capture.bias.shape[1]][tile.rows][:, tile.keys]
+        table = common_bias(capture, head, tile.rows, tile.keys)
+        if table is not None:
             bias += float((line * table).sum())
         for number, (query, key) in enumerate(
             ((level[0], level[1]), (level[0], own[1]), (own[0], level[1]), (own[0], own[1]))

@@ -64,6 +64,24 @@ def row_tiles(capture: LayerCapture, dropped: int, copies: int = 1) -> Iterator[
         yield tile_of(capture, rows, dropped)
 
 
+def common_bias(
+    capture: LayerCapture, head: int, rows: Int[Tensor, " row"], keys: Int[Tensor, " key"]
+) -> Float[Tensor, "row key"] | None:
+    """The bias of one head where it is the same in every sequence; None without one.
+
+    Raises InputError for a bias that depends on the text: it is no position's, and means nothing between two texts.
+    """
+    if capture.bias is None:
+        return None
+    values = capture.bias[:, head % capture.bias.shape[1], rows][:, :, keys]
+    if not torch.equal(values, values[:1].expand_as(values)):
+        raise InputError(
+            f"the bias of layer {capture.layer} depends on the text, so it belongs to no one part of the logits: "
+            "leave the layer out with --layers."
+        )
+    return values[0]
+
+
 def check_dropped(length: int, dropped: int) -> None:
     """InputError where dropping leaves no pairs."""
     if not 0 <= dropped <= length - 2:

@@ -32,7 +32,8 @@ from poskernel.attention.row_tiles import RowTile, check_dropped, tile_of
 from poskernel.errors import InputError
 from poskernel.statistics import Estimate
 
-ROWS, DRAWS = 24, 2
+ROWS, DRAWS = 16, 1
+"""Rotations are replayed for whole sequences, so each permutation costs as much as a layer's rotation."""
 LEAST = 3
 """Sequences of a batch: an interval, and another mean for each."""
 
@@ -162,8 +163,8 @@ def replaced(
     order: Int[Tensor, "batch key"],
 ) -> Float[Tensor, "batch keyhead position width"]:
     """Keys as attention uses them once the moving parts of the tile's keys have changed places: s gets that of p(s)."""
-    placed = moving.clone()
-    placed[:, :, tile.keys] = torch.take_along_dim(moving[:, :, tile.keys], order[:, None, :, None], 2)
+    placed, there = moving.clone(), moving[:, :, tile.keys]
+    placed[:, :, tile.keys] = there.gather(2, order[:, None, :, None].expand_as(there))
     if staying is not None:
         placed = placed + staying
     return placed if capture.rotation is None else capture.rotation.rotate_keys(placed).to(placed)
@@ -212,6 +213,6 @@ def agreements(
     order: Int[Tensor, "batch key"],
 ) -> Float[Tensor, "head entry batch statistic"]:
     """Sums over a row's keys: after x before, after x before moved along, before squared, after squared; float64."""
-    followed = torch.take_along_dim(before, order[:, None, None], -1)
+    followed = before.gather(-1, order[:, None, None].expand_as(before))
     sums = [(after * before).sum(-1), (after * followed).sum(-1), before.square().sum(-1), after.square().sum(-1)]
     return torch.stack(sums, -1).movedim(0, 2).double()
