@@ -169,6 +169,11 @@ def test_attention_masses_equal_loops(dropped, window, sinks, causal):
     np.testing.assert_allclose(found, expected, rtol=ATOL, atol=ATOL)
 
 
+def test_logits_far_above_their_mean_do_not_overflow():
+    tile = torch.tensor([[[0.0, 900.0, -900.0], [1.0, 0.0, -1.0]]])
+    torch.testing.assert_close(log_sums(tile, PairGrid(3, 3), Workspace()), tile.logsumexp(-1))
+
+
 def test_a_workspace_keeps_its_memory_and_never_mixes_types():
     workspace, like = Workspace(), torch.zeros(2, 3)
     first = workspace.take("tile", like, 100, (2, 3, 4))

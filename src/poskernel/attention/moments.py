@@ -346,7 +346,8 @@ class EarlyLogits:
 
 
 def log_sums(tile: Float[Tensor, "batch row key"], grid: PairGrid, workspace: Workspace) -> Float[Tensor, "batch row"]:
-    """Log-sum-exp of each row of a tile with hidden pairs at -inf."""
-    peak = tile.amax(-1, keepdim=True)
+    """Log-sum-exp of each row of a tile that is centred by row, with hidden pairs at -inf."""
     room = workspace.scratch(tile, grid, tile.shape[1], tile.shape[2])
-    return torch.sub(tile, peak, out=room).exp_().sum(-1).log_() + peak[..., 0]
+    # The largest of numbers with mean 0 is at least 0, so nothing vanishes; what overflows is done the careful way.
+    total = torch.exp(tile, out=room).sum(-1).log_()
+    return total if bool(torch.isfinite(total).all()) else tile.logsumexp(-1)
