@@ -64,6 +64,7 @@ class LayerCapture:
         sinks: Float[Tensor, " head"] | None = None,
         calls: Sequence[RotaryCall] = (),
         unreadable: str | None = None,
+        inputs: Float[Tensor, "batch position stream"] | None = None,
     ) -> "LayerCapture":
         """From a layer's own tensors: on the CPU, halves as float32, the mask as direction and window if they say all.
 
@@ -99,6 +100,7 @@ class LayerCapture:
             unrotated_key=unrotated[1],
             rotation=rotation,
             unreadable=unreadable,
+            inputs=inputs,
         )
 
     def before_rotation(
@@ -201,7 +203,9 @@ class AttentionSource(ABC):
 
     def embedding(self) -> Float[Tensor, "vocabulary width"]:
         """The token embeddings, a row a token, on the CPU; InputError where the source does not give them."""
-        raise InputError(f"'{self.name}' does not give its token embeddings: measure what needs queries and keys alone.")
+        raise InputError(
+            f"'{self.name}' does not give its token embeddings: measure what needs queries and keys alone."
+        )
 
     def probe_tokens(self, sequences: int, length: int, generator: torch.Generator) -> Int[Tensor, "sequence position"]:
         """Random tokens for a probe; a source with tokens that mean something to its code leaves those out."""

@@ -311,11 +311,11 @@ def look_up(
 def attend(
     query: Float[Tensor, "batch head query width"],
     key: Float[Tensor, "batch head key width"],
-    value: Float[Tensor, "batch head key width"],
+    value: Float[Tensor, "batch head key value"],
     scale: float,
     mask: Float[Tensor, "#head query key"] | None,
     key_vectors: Float[Tensor, "query key width"] | None = None,
-) -> Float[Tensor, "batch head query width"]:
+) -> Float[Tensor, "batch head query value"]:
     """softmax(scale x query . (key + key vector) + mask) value."""
     logits = scale * (query @ key.transpose(-1, -2))
     if key_vectors is not None:
