@@ -223,10 +223,11 @@ def characterization_table(found: dict[str, Any]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    known = "for every length" if found["exact"] else f"as far as offset and length {found['horizon']} show"
+    known = "proved" if found["exact"] else f"counted up to {found['horizon']}"
+    statement = f"{found['theorem']}, {known}" if found["verdict"] != "undecided" else found["theorem"]
     rows = {
         "why": found["reason"],
-        "by": f"{found['theorem']} ({known})" if found["verdict"] != "undecided" else found["theorem"],
+        "by": f"{statement}; see {found['page']}",
         "scope": found["scope"],
         "margin of a kernel": None if found["margin"] is None else f"{found['margin']:.2g} nats, weights at most 1",
         f"its alpha at {found['length']}": number(found["kernel_alpha"], 3),

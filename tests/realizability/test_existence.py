@@ -213,7 +213,7 @@ def test_no_time_leaves_it_undecided_and_uncached(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("POSKERNEL_CACHE", str(tmp_path))
     found = existence(Rope(), TASKS["copy"], 20, 60, seconds=0.0)
     assert found.answer is Exists.UNDECIDED
-    assert "after at most 0 s" in found.reason
+    assert "the limit of 0 s ended the search" in found.reason
     assert not list(tmp_path.rglob("*.json"))
     assert existence(Rope(), TASKS["copy"], 20, 60).answer is Exists.YES
 
@@ -310,3 +310,9 @@ def test_a_length_must_lie_beyond_the_training_length(length: int) -> None:
 def test_content_tasks_have_no_kernel_at_stake() -> None:
     with pytest.raises(InputError, match="'induction' has no positional target"):
         existence(Rope(), TASKS["induction"], 20)
+
+
+def test_a_limit_that_was_not_reached_is_not_named():
+    """The margin is real but below the solver's resolution: time would not help."""
+    found = existence(Rope(scale=1e-3), TASKS["skip3"], 20)
+    assert found.answer is Exists.UNDECIDED and "limit" not in found.reason

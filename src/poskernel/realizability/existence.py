@@ -8,6 +8,7 @@ programme whose answer is verified by substitution both ways.
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -119,7 +120,9 @@ def programme_answer(
     rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float
 ) -> Existence:
     """The linear programme's answer, accepted only as far as substitution supports it."""
+    started = time.monotonic()
     best = best_margin(rows, upper, seconds)
+    stopped = f", where the limit of {seconds:g} s ended the search" if time.monotonic() - started >= seconds else ""
     margin = best.margin if best.positive else None
     bound = best.upper_bound if np.isfinite(best.upper_bound) else None
     if best.positive:
@@ -131,7 +134,7 @@ def programme_answer(
         Exists.UNDECIDED,
         None,
         bound,
-        f"{known} after at most {seconds:g} s; a margin must exceed {POSITIVE:g} to count",
+        f"{known}{stopped}; a margin must exceed {POSITIVE:g} to count",
     )
 
 

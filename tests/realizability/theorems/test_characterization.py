@@ -1,12 +1,17 @@
 """characterize: the verdict, what stands beside it, and what cannot be asked."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from own_tasks import is_square, usual_except
+from poskernel.encodings import Rope
 from poskernel.errors import InputError
-from poskernel.realizability.theorems.characterization import characterize
+from poskernel.realizability.theorems.characterization import characterize, check_question
+from poskernel.realizability.theorems.statements import PAGES
+from poskernel.tasks import Skip
 
 
 def test_existence_and_selection_stand_side_by_side():
@@ -19,7 +24,8 @@ def test_existence_and_selection_stand_side_by_side():
 def test_impossible_in_the_limit_is_not_impossible_at_a_length():
     found = characterize("rope", "copy", horizon=1000)
     assert (found.verdict, found.theorem, found.exact, found.exists) == ("cannot", "theorem 2", True, "yes")
-    assert found.demanded is None and found.margin is None and "strict global peak" in found.scope
+    assert found.demanded is None and found.margin is None
+    assert "every kernel" in found.scope and "single length" in found.scope
 
 
 def test_a_rule_and_a_training_length_of_ones_own():
@@ -55,3 +61,50 @@ def test_the_document_is_plain_json():
 def test_what_cannot_be_asked(arguments, words):
     with pytest.raises(InputError, match=words):
         characterize(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"encoding": Rope}, "the class Rope: give an instance"),
+        ({"encoding": None}, "the encoding is None"),
+        ({"task": Skip}, "the class Skip"),
+        ({"task": 3}, "the task is 3"),
+        ({"train_length": 7.5}, "train_length is 7.5"),
+        ({"train_length": True}, "train_length is True"),
+        ({"horizon": 1e5}, "horizon is 100000.0"),
+        ({"existence_seconds": -1.0}, "time limit of existence is -1"),
+        ({"existence_seconds": float("nan")}, "time limit of existence is nan"),
+        ({"existence_seconds": "60"}, "existence_seconds is '60'"),
+    ],
+)
+def test_what_is_no_question(changed, words):
+    given = {
+        "encoding": Rope(),
+        "task": Skip(1),
+        "train_length": 20,
+        "horizon": 1000,
+        "existence_seconds": 1.0,
+    } | changed
+    with pytest.raises(InputError, match=words):
+        check_question(*given.values())
+    if isinstance(given["existence_seconds"], float) and changed.keys() == {"existence_seconds"}:
+        with pytest.raises(InputError, match=words):  # and it is asked before any work
+            characterize("rope", "prev", existence_seconds=given["existence_seconds"])
+
+
+def test_every_statement_has_its_page():
+    headings = {
+        re.sub(r"[^a-z0-9]+", "-", line.lstrip("# ").lower()).strip("-")
+        for line in (Path(__file__).parents[3] / "docs" / "theory.md").read_text().splitlines()
+        if line.startswith("#")
+    }
+    assert set(PAGES.values()) <= headings
+    assert characterize("rope", "copy", horizon=1000).page == "docs/theory.md#theorem-2"
+
+
+def test_drawn_rows_are_not_called_changing_ones():
+    found = characterize("learned-iid", "prev", horizon=1000)
+    assert found.theorem == "proposition 2" and "drawn at random" in found.reason
+    assert "drawn at random" in characterize("randomized", "prev", horizon=1000).reason
+    assert "changes with it" in characterize("dynamic", "prev", horizon=1000).reason

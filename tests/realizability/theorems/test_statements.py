@@ -1,12 +1,13 @@
 """The statements on one's own case: which one decides, and what it takes for it not to."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 import torch
 
 from own_tasks import ByKey, ByOffset, in_odd_block, is_odd, is_square, usual_except
-from poskernel.encodings import AbsoluteEncoding, RelativeEncoding, parse_encoding
+from poskernel.encodings import AbsoluteEncoding, RelativeEncoding, RelativeFamily, Rope, parse_encoding
 from poskernel.realizability.alignment import alpha, row_margins
 from poskernel.realizability.theorems.statements import SOLVABLE, Case, Verdict, cosine_sum
 from poskernel.tasks import parse_task
@@ -151,3 +152,105 @@ def test_cosine_sum_is_the_rotary_kernel_at_an_offset():
     theta = [1e4 ** (-k / 16) for k in range(16)]
     expected = sum(torch.tensor(rate * (7 - 2 - 3)).cos() for rate in theta)
     assert float(kernel.logits(torch.tensor([7]), torch.tensor([2]))) == pytest.approx(float(expected), rel=1e-6)
+
+
+@dataclass(frozen=True)
+class Own(RelativeEncoding):
+    """Somebody's own basis, of which nothing is known beyond the horizon."""
+
+    name = "own"
+    functions: Callable[[torch.Tensor], torch.Tensor]
+
+    def basis(self, offset):
+        return self.functions(offset.double())
+
+
+RISING = {
+    "logarithm": Own(lambda offset: torch.log1p(offset)[:, None]),
+    "line and square": Own(lambda offset: torch.stack([offset / 100, (offset / 100) ** 2], 1)),
+    "root and cosine": Own(lambda offset: torch.stack([offset.sqrt(), offset.cos()], 1)),
+}
+
+
+@pytest.mark.parametrize("name", RISING)
+def test_a_kernel_without_a_global_peak_may_follow_what_does_not_settle(name):
+    asked = case(RISING[name], "first", 20_000)
+    found = asked.answer()
+    assert (found.verdict, found.exact) == (TRANSFERS, False) and "without a global peak" in found.reason
+    assert (
+        alpha(asked.kernel(found.weights), asked.task, 20, 20_000)
+        == 1
+        == alpha(asked.kernel(found.weights), asked.task, 20, 60)
+    )
+
+
+def test_what_no_kernel_of_the_offset_follows_is_excluded_for_any_family():
+    found = case(RISING["line and square"], "copy", 20_000).answer()
+    assert (found.verdict, found.exact) == (CANNOT, True) and "two neighbouring even lengths" in found.reason
+
+
+def test_a_family_that_might_follow_is_left_open():
+    """cos(d - pi) has no highest offset: rotary kernels can change their winner for ever, at rare rows."""
+    profile = (torch.arange(40_000, dtype=torch.float64) - torch.pi).cos()
+    winner = profile.cummax(0).indices
+    records = ByOffset(lambda query: winner[query])
+    turning = Own(lambda offset: torch.stack([offset.cos(), offset.sin()], 1))
+    for encoding in (turning, "rope:base=1,frequencies=1"):
+        assert case(encoding, records, 2_000).answer().verdict is not CANNOT
+
+
+def test_own_tasks_that_ask_for_a_new_offset_on_every_row():
+    own = ByKey(lambda query: 0 * query)
+    found = case("rope", own, 20_000).answer()
+    assert (found.verdict, found.exact) == (CANNOT, False) and "almost periodic" in found.reason
+    assert case(RISING["logarithm"], own, 20_000).answer().verdict is TRANSFERS
+
+
+@pytest.mark.parametrize("encoding", ["rope", "yarn", "xpos", "p-rope", "partial", "llama3"])
+def test_first_is_excluded_for_every_rotary_kernel(encoding):
+    found = case(encoding, "first").answer()
+    assert (found.verdict, found.exact) == (CANNOT, True)
+    assert "almost periodic" in found.reason or "tend to 0" in found.reason
+
+
+def test_a_subclass_is_known_up_to_the_horizon_only():
+    @dataclass(frozen=True)
+    class Tilted(Rope):
+        def basis_at(self, offset, length):
+            return torch.cat([super().basis_at(offset, length), offset.double()[:, None] / 100], 1)
+
+        def family(self, train_length, length):
+            return RelativeFamily(lambda offset: self.basis_at(offset, length), self.name)
+
+    found = case(Tilted(), "first").answer()
+    assert (found.verdict, found.exact) == (TRANSFERS, False)
+
+
+def test_a_constant_share_of_exceptions_is_no_settled_offset():
+    task = usual_except(lambda query: (query % 20 == 0) & (query >= 20))
+    found = case("rope", task, 20_000).answer()
+    assert (found.verdict, found.exact) == (CANNOT, False)
+    assert "5%" in found.reason and "stays the same" in found.reason
+
+
+def test_the_reason_is_the_one_that_decided():
+    """Offset 1 as the peak of a d + b d^2: the logits outgrow the margin, and no time limit is at fault."""
+    found = case(RISING["line and square"], "prev", 100_000).answer()
+    assert found.verdict is UNDECIDED and "strict argmax" in found.reason and "limit" not in found.reason
+    assert case(RISING["line and square"], "prev", 2_000).answer().verdict is TRANSFERS
+
+
+def test_a_small_scale_does_not_hide_a_kernel():
+    """Margins below 1e-6, until the columns have one size."""
+    small = Own(lambda offset: 1e-7 * torch.stack([offset, offset**2], 1))
+    asked = case(small, "first")
+    assert asked.exists(None) == "undecided"
+    assert asked.answer().verdict is TRANSFERS
+    found = case("rope:scale=1e-3", "skip3").answer()  # where this does not help either, the reason is the true one
+    assert found.verdict is UNDECIDED and "limit" not in found.reason
+
+
+@pytest.mark.parametrize("name", ["kerple-power", "kerple-log:free_rate=true"])
+def test_kernels_that_fall_are_known_without_a_programme(name):
+    found = case(name, "prev").answer()
+    assert (found.verdict, found.exact) == (CANNOT, True) and "fall from offset 0" in found.reason

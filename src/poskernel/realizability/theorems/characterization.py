@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from poskernel.encodings import Encoding, RelativeEncoding, parse_encoding
+from poskernel.encodings.encoding import require_positive
 from poskernel.errors import InputError
 from poskernel.realizability.prediction import check_lengths, predict
 from poskernel.realizability.selection import SelectionRule, parse_rule, rule_label
-from poskernel.realizability.theorems.statements import Answer, Case, Verdict
+from poskernel.realizability.theorems.statements import PAGES, Answer, Case, Verdict
 from poskernel.tasks import ContentTask, Task, parse_task
 
 CHARACTERIZE_SCHEMA = "poskernel.characterize/1"
@@ -30,9 +31,11 @@ class Characterization:
     horizon: int
     verdict: Verdict
     theorem: str
+    page: str
+    """Where the documentation explains that statement."""
     reason: str
     exact: bool
-    """Whether the verdict is proved for every length, or holds as far as the horizon shows."""
+    """Whether the verdict is proved, or counted as far as the horizon shows."""
     scope: str
     """What the verdict does not say."""
     demanded: int | None
@@ -67,11 +70,13 @@ def characterize(
     """Whether some kernel of the encoding that solves train_length carries the task to any length, and why.
 
     Exact certificates come first, then a linear programme up to `horizon` whose answer is verified by substitution.
-    Raises InputError for unknown names and for a horizon below 10 training lengths.
+    Raises InputError for unknown names, for what is no encoding or task, for lengths that are no whole numbers, for a
+    horizon below 10 training lengths, and for a time limit that is not positive.
     """
     encoding = parse_encoding(encoding) if isinstance(encoding, str) else encoding
     task = parse_task(task) if isinstance(task, str) else task
     rule = parse_rule(rule) if isinstance(rule, str) else rule
+    check_question(encoding, task, train_length, horizon, existence_seconds)
     check_lengths(encoding, train_length, [train_length + 1], None)
     if not 10 * train_length <= horizon <= RelativeEncoding.reach_horizon:
         raise InputError(
@@ -90,6 +95,7 @@ def characterize(
         horizon=horizon,
         verdict=answer.verdict,
         theorem=answer.theorem,
+        page=f"docs/theory.md#{PAGES[answer.theorem]}",
         reason=answer.reason,
         exact=answer.exact,
         scope=scope_of(answer, encoding),
@@ -102,6 +108,24 @@ def characterize(
         rule=rule_label(rule),
         exists=str(case.exists(length)) if unsure else None,
     )
+
+
+def check_question(encoding: object, task: object, train_length: object, horizon: object, seconds: object) -> None:
+    """InputError for what is of another kind than asked for: a class for its instance, a fraction for a length."""
+    for what, given, wanted, like in (
+        ("encoding", encoding, Encoding, "'rope' or Rope()"),
+        ("task", task, Task, "'prev' or Skip(1)"),
+    ):
+        if isinstance(given, type):
+            raise InputError(f"the {what} is the class {given.__name__}: give an instance or a name, like {like}.")
+        if not isinstance(given, wanted):
+            raise InputError(f"the {what} is {given!r}: give an instance or a name, like {like}.")
+    for what, given in (("train_length", train_length), ("horizon", horizon)):
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise InputError(f"{what} is {given!r}: give a whole number.")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InputError(f"existence_seconds is {seconds!r}: give a number of seconds.")
+    require_positive(seconds, "the time limit of existence")
 
 
 def selected_alpha(encoding: Encoding, task: Task, train_length: int, length: int, rule: SelectionRule) -> float | None:
@@ -118,8 +142,8 @@ def scope_of(answer: Answer, encoding: Encoding) -> str:
         return "a kernel exists; whether training selects it is another question, see the selected kernel's alpha"
     if answer.verdict is Verdict.CANNOT and answer.theorem == "theorem 2":
         return (
-            "of kernels with one strict global peak, in the limit of long sequences: a kernel without one, or a single "
-            "length, is another matter"
+            "of every kernel of the family, in the limit of long sequences: its alpha does not tend to 1; a single "
+            "length, or some of them, may still be solved"
         )
     if answer.verdict is Verdict.CANNOT:
         return "of every kernel of the family"

@@ -19,6 +19,8 @@ RARE = 0.1
 """Share of exceptions above which, unless it falls, a value counts as not settled."""
 FALLING = -0.1
 """Power of the length at which exceptions must at least fall to count as vanishing."""
+FLAT = 0.02
+"""Power of the length up to which a share counts as constant, however small; 1/log falls by 0.09 at a length of 1e5."""
 LENGTHS = 9
 """Lengths looked at, each at most half of the next."""
 
@@ -89,14 +91,27 @@ def chosen(targets: Targets, quantity: Quantity) -> Int[Tensor, " row"]:
 
 def by_counting(task: Task, train_length: int, horizon: int, quantity: Quantity) -> Demand:
     """Counts exceptions to the horizon's most frequent value over lengths that at least double."""
-    lengths = [horizon // 2**power for power in reversed(range(LENGTHS)) if horizon // 2**power > 2 * train_length]
+    lengths = lengths_to(horizon, train_length)
     rows = scored_rows(task, train_length, horizon)
     value, share = most_frequent(rows(lengths[-1]), quantity)
     counts = [chosen(rows(length), quantity) for length in lengths]
     exceptions = [float((each != value).double().mean()) if len(each) else 1.0 for each in counts]
     settles, how = vanishing(lengths, exceptions)
-    rare = f"{exceptions[-1]:.2g} of the scored rows at {horizon} ask for another {quantity} than {value}"
-    return Demand(quantity, value, settles, share, False, f"{rare}, {how}")
+    rare = f"{share_text(exceptions[-1])} of the scored rows up to {horizon} ask for another {quantity} than {value}"
+    if not exceptions[-1]:
+        rare = f"all scored rows up to {horizon} ask for {quantity} {value}"
+    return Demand(quantity, value, settles, share, False, f"{rare}{how and ', '}{how}")
+
+
+def lengths_to(horizon: int, train_length: int) -> list[int]:
+    """The lengths looked at: the horizon, its half and so on, rising, as far as they show more than training does."""
+    return [horizon // 2**power for power in reversed(range(LENGTHS)) if horizon // 2**power > 2 * train_length]
+
+
+def share_text(share: float) -> str:
+    """A share in per cent, never rounded to all or none where it is neither."""
+    text = f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.6g}%"
+    return "nearly 100%" if text == "100%" and share < 1 else text
 
 
 def scored_rows(task: Task, train_length: int, horizon: int) -> Callable[[int], Targets]:
@@ -108,18 +123,24 @@ def scored_rows(task: Task, train_length: int, horizon: int) -> Callable[[int], 
 
 
 def vanishing(lengths: Sequence[int], exceptions: Sequence[float]) -> tuple[bool | None, str]:
-    """Whether a share of exceptions vanishes as the length grows, judged by its last lengths, and in words."""
+    """Whether a share of exceptions vanishes as the length grows, judged by its last four lengths, and in words.
+
+    Vanishes: below RARE and falling faster than the length to the power FALLING. Does not: at RARE or more and not so
+    falling, or constant to within the power FLAT at any size. Else None.
+    """
     last = list(zip(lengths, exceptions, strict=True))[-4:]
     final = last[-1][1]
     if not any(share for _, share in last[-3:]):
-        return True, "at no length near the horizon"
+        return True, ""
     positive = [(math.log(length), math.log(share)) for length, share in last if share > 0]
     power = slope(positive) if len(positive) > 1 else 0.0
     if final < RARE and power < FALLING:
-        return True, f"a share that falls as the length to the {power:.2f}"
+        return True, f"a share that falls like the length to the power {power:.2f}"
     if final >= RARE and power > FALLING:
         return False, "a share that does not vanish"
-    return None, f"a share that goes as the length to the {power:.2f}, which decides nothing"
+    if len(positive) == len(last) > 2 and abs(power) <= FLAT:
+        return False, "a share that stays the same as the length grows"
+    return None, f"a share that goes like the length to the power {power:.2f}, from which no limit can be told"
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

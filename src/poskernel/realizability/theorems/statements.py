@@ -4,6 +4,7 @@ Theorem 2 for stationary kernels, proposition 1 for affine features, proposition
 3(A) for sinusoidal ones.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -12,27 +13,47 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from poskernel.encodings import Alibi, Encoding, Learned, Nope, RelativeEncoding, Sinusoidal
-from poskernel.encodings.bias import T5, Shaw
+from poskernel.encodings import (
+    T5,
+    Alibi,
+    Encoding,
+    Learned,
+    LearnedGaussian,
+    Nope,
+    RelativeEncoding,
+    Shaw,
+    Sinusoidal,
+    XPos,
+)
 from poskernel.encodings.family import BilinearFamily, LinearFamily, RelativeFamily
-from poskernel.encodings.rotary import RotaryEncoding, XPos
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import STRICTNESS, alpha, row_margins
 from poskernel.realizability.existence import Exists, existence, order_cycle
-from poskernel.realizability.margin_programme import best_margin, distinct_rows, margin_constraints
-from poskernel.realizability.theorems.demand import Demand, Quantity, demanded
+from poskernel.realizability.margin_programme import distinct_rows, margin_constraints
+from poskernel.realizability.theorems.attainment import Peak, peak
+from poskernel.realizability.theorems.demand import Demand, Quantity, demanded, lengths_to, share_text, vanishing
+from poskernel.realizability.theorems.following import followed_pairs, missed_shares, most_followed, unfollowable
+from poskernel.realizability.theorems.tails import TAILS, tail_of
 from poskernel.tasks import ContentTask, Targets, Task
 
-IMPOSSIBLE = 1e-9
-"""A proven bound on the margin (with |w| <= 1) at or below this counts as none."""
 AFFINE_UNTIL = 512
 """Positions over which features are compared with a straight line."""
-KNOWN_TAILS = (RotaryEncoding, T5, Shaw, Alibi, Nope, Learned, Sinusoidal)
-"""Encodings whose formula says what lies beyond the horizon: other people's are known up to it."""
+KNOWN_TAILS = (*TAILS, Alibi, Nope, Learned, Sinusoidal)
+"""Classes whose formula says what lies beyond the horizon: others, subclasses among them, are known up to it."""
 
 
 SOLVABLE = "existence at the training length"
 """What fails where no kernel solves the training length: every statement supposes it."""
+PAGES = {
+    "theorem 2": "theorem-2",
+    "proposition 1": "proposition-1",
+    "proposition 2": "proposition-2-rate",
+    "proposition 3": "proposition-3a",
+    "proposition 4": "proposition-4",
+    SOLVABLE: "existence-at-the-training-length",
+    "none": "one-s-own-encoding-and-task",
+}
+"""Where docs/theory.md explains each statement, by the heading's address."""
 
 
 class Verdict(StrEnum):
@@ -60,21 +81,15 @@ class Answer:
     """Its least margin over the training length's rows and the offsets up to the horizon, nats."""
 
 
-@dataclass(frozen=True, eq=False)
-class Peak:
-    """The programme's answer: a kernel with its margin, or a bound on every margin."""
-
-    weights: Float[Tensor, "..."] | None
-    margin: float | None
-    bound: float
-    tied: bool
-    """The target and another key have equal features."""
-
-
 def cosine_sum(features: Float[Tensor, " feature"]) -> Float[Tensor, "feature feature"]:
     """Weights of sum_k cos(theta_k (d - offset)) on [sines, cosines], from the features of the position `offset`."""
     sine, cosine = (part.diag() for part in features.chunk(2))
     return torch.cat([torch.cat([cosine, sine], 1), torch.cat([-sine, cosine], 1)])
+
+
+def unsettled_text(demand: Demand) -> str:
+    """The demand in words, where no offset settles or that is open."""
+    return f"{'no offset settles' if demand.settles is False else 'whether an offset settles is open'}: {demand.reason}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +113,7 @@ class Case:
     @property
     def known_tail(self) -> bool:
         """Whether what was found up to the horizon holds beyond it, by the encoding's formula."""
-        return isinstance(self.encoding, KNOWN_TAILS)
+        return type(self.encoding) in KNOWN_TAILS
 
     def answer(self) -> Answer:
         """The verdict by the first statement that applies."""
@@ -106,7 +121,15 @@ class Case:
             return self.undecided("the targets depend on the tokens, so no kernel of positions is asked for")
         if self.encoding.no_kernel:
             return self.undecided(self.encoding.no_kernel)
-        if self.encoding.depends_on_length or self.encoding.drawn:
+        if type(self.encoding) is LearnedGaussian:
+            return self.undecided(
+                "the rows beyond the training length are drawn at random, so there is no one kernel at every length: "
+                "a new key as target wins at the rate of chance",
+                theorem="proposition 2",
+            )
+        if self.encoding.drawn:
+            return self.undecided("its positions are drawn at random, so there is no one kernel at every length")
+        if self.encoding.depends_on_length:
             return self.undecided("the theorems speak of one family at every length, and this one changes with it")
         if not self.linear:
             return (
@@ -153,6 +176,10 @@ class Case:
         reason = f"no kernel of the family solves length {self.train_length}: {found.reason}"
         if found.answer is Exists.NO:
             return Answer(Verdict.CANNOT, SOLVABLE, reason, True)
+        trained, family = self.task.targets(self.train_length), self.linear_family()
+        again = peak(family, distinct_rows(margin_constraints(family, trained)), [trained], self.seconds)
+        if again.margin is not None:
+            return None  # seen with rows and columns brought to one size
         return self.undecided(f"whether length {self.train_length} can be solved is unknown: {found.reason}")
 
     def affine(self) -> Answer:
@@ -187,11 +214,12 @@ class Case:
     def stationary(self) -> Answer:
         """Theorem 2: one offset on almost all deep rows, attained as a strict global peak by a realizing kernel."""
         demand, name = self.demand(), "theorem 2"
-        if demand.settles is None:
-            return self.undecided(demand.reason, demand, name)
         if not demand.settles:
-            return Answer(Verdict.CANNOT, name, f"no offset settles: {demand.reason}", demand.exact, demand)
+            return self.unsettled(demand)
+        tail = tail_of(self.encoding)
         if not self.linear:
+            if tail is not None and demand.value != 0:
+                return Answer(Verdict.CANNOT, name, f"{demand.reason}, but {tail.why}", demand.exact, demand)
             return self.undecided("whether the offset is attained is open: the family is not linear", demand, name)
         assert demand.value is not None
         aligned = self.aligned(demand.value)
@@ -201,6 +229,64 @@ class Case:
         deep = Targets(torch.tensor([self.horizon]), torch.tensor([self.horizon - demand.value]))
         return self.by_programme(deep, demand)
 
+    def unsettled(self, demand: Demand) -> Answer:
+        """No offset settles: theorem 2 excludes kernels with one strict global peak, and what excludes the others?
+
+        First what holds for every kernel of the offset, then what the family's formula adds, then a kernel that follows
+        the task; where none of them decides it is open.
+        """
+        name, missed = "theorem 2", unsettled_text(demand)
+        nothing_follows = unfollowable(self.task)
+        if nothing_follows is not None:
+            return Answer(Verdict.CANNOT, name, f"{missed}, and {nothing_follows}", True, demand)
+        tail = tail_of(self.encoding)
+        if tail is not None and demand.settles is False and (tail.settles or demand.exact):
+            # Of the built-in tasks only `first` comes this far: it asks for a new offset on every row.
+            return Answer(Verdict.CANNOT, name, f"{missed}, and {tail.why}", demand.exact, demand)
+        lengths = lengths_to(self.horizon, self.train_length)
+        shares = missed_shares(self.task, self.train_length, lengths, new_winners=tail is None)
+        if vanishing(lengths, shares)[0] is False:
+            whose = "any kernel of the offset" if tail is None else f"any kernel of the family ({tail.why})"
+            most = share_text(1 - shares[-1])
+            reason = f"{missed}, and {whose} is right on at most {most} of the rows up to {self.horizon}"
+            return Answer(Verdict.CANNOT, name, reason, False, demand)
+        if self.linear and not self.task.depends_on_length:
+            return self.following(demand)
+        return self.undecided(f"{missed}; a kernel without a global peak is neither found nor excluded", demand, name)
+
+    def following(self, demand: Demand) -> Answer:
+        """A kernel without a global peak that is right on the rows up to the horizon, by a programme; or undecided."""
+        family, trained = self.linear_family(), self.task.targets(self.train_length)
+        rows = self.task.new_targets(self.train_length, self.horizon)
+        pairs = followed_pairs(most_followed(rows, None, trained).winners)
+        beaten = (family.design(each, torch.zeros_like(each)) for each in pairs)
+        higher, lower = (part.numpy() for part in beaten)
+        found = peak(family, distinct_rows(np.vstack([margin_constraints(family, trained), higher - lower])), [trained],
+                     self.seconds)  # fmt: skip
+        missed, name = unsettled_text(demand), "theorem 2"
+        if found.weights is not None:
+            right = alpha(self.kernel(found.weights), self.task, self.train_length, self.horizon)
+            lengths = lengths_to(self.horizon, self.train_length)
+            shares = [1 - alpha(self.kernel(found.weights), self.task, self.train_length, each) for each in lengths]
+            if vanishing(lengths, shares)[0]:
+                reason = (
+                    f"{missed}, but a kernel without a global peak follows them: it solves length {self.train_length} "
+                    f"and is right on {share_text(right)} of the rows up to {self.horizon}"
+                )
+                return Answer(Verdict.TRANSFERS, name, reason, False, demand, found.weights, found.margin)
+        return self.undecided(
+            f"{missed}; kernels with a global peak cannot follow, and of the others none was found that is right up to "
+            f"{self.horizon}{': ' + found.why if found.why else ''}, which excludes none that misses a few rows",
+            demand,
+            name,
+        )
+
+    def linear_family(self) -> LinearFamily:
+        """The family at the training length."""
+        family = self.encoding.family(self.train_length, self.train_length)
+        assert isinstance(family, LinearFamily)
+        return family
+
     def aligned(self, offset: int) -> tuple[Float[Tensor, " weight"], float] | None:
         """The kernel basis(d) . basis(offset), where it solves the training length and peaks strictly at the offset.
 
@@ -208,7 +294,7 @@ class Case:
         For rotary ones that is every other offset: theta (d - offset) is a multiple of 2 pi only at d = offset, since
         theta is rational. XPos' features shrink.
         """
-        if isinstance(self.encoding, XPos):
+        if type(self.encoding) is XPos:
             return None
         table = self.feature_table(self.horizon + 1)
         size = table.norm(dim=1)
@@ -241,29 +327,18 @@ class Case:
         best = self.peaked(deep)
         if best.margin is not None:
             assert best.weights is not None
-            return self.attained(demand, best.weights, best.margin, isinstance(self.encoding, T5 | Shaw))
-        if best.bound <= IMPOSSIBLE:
-            why = "another offset has equal features" if best.tied else f"every margin is bounded by {best.bound:.1g}"
-            reason = f"{what}, and no kernel that solves length {self.train_length} peaks there: {why}"
+            return self.attained(demand, best.weights, best.margin, type(self.encoding) in (T5, Shaw))
+        if best.impossible:
+            reason = f"{what}, and no kernel that solves length {self.train_length} peaks there: {best.why}"
             return Answer(Verdict.CANNOT, name, reason, demand.exact, demand)
-        return self.undecided(f"{what}; whether a kernel peaks there is open within {self.seconds:g} s", demand, name)
+        return self.undecided(f"{what}; whether a kernel peaks there is open: {best.why}", demand, name)
 
-    def peaked(self, deep: Targets) -> "Peak":
+    def peaked(self, deep: Targets) -> Peak:
         """The kernel with the largest margin on the training length's rows and on these deep ones."""
-        family = self.encoding.family(self.train_length, self.train_length)
-        assert isinstance(family, LinearFamily)
-        wanted = (self.task.targets(self.train_length), deep)
+        family = self.linear_family()
+        wanted: Sequence[Targets] = (self.task.targets(self.train_length), deep)
         rows = distinct_rows(np.vstack([margin_constraints(family, each) for each in wanted]))
-        if not rows.any(axis=1).all():
-            return Peak(None, None, 0.0, True)
-        best = best_margin(rows, family.upper_bounds().numpy(), self.seconds)
-        if not best.positive or best.weights is None:
-            return Peak(None, None, best.upper_bound, False)
-        weights = torch.from_numpy(best.weights).reshape(family.shape)
-        kernel = family.kernel(weights)
-        if any(row_margins(kernel, each).first_wrong is not None for each in wanted):
-            return Peak(None, None, best.upper_bound, False)  # the margin is lost in the size of the logits
-        return Peak(weights, best.margin, best.upper_bound, False)
+        return peak(family, rows, wanted, self.seconds)
 
     def clamped_from(self) -> int | None:
         """Position, trained, from which all features are one and the same; None where they go on changing."""
@@ -289,15 +364,15 @@ class Case:
             return Answer(
                 Verdict.TRANSFERS, name, reason, demand.exact and self.known_tail, demand, best.weights, best.margin
             )
-        if best.bound <= IMPOSSIBLE:
+        if best.impossible:
             reason = f"{demand.reason}, but no kernel that solves length {self.train_length} gives it to new rows"
             return Answer(Verdict.CANNOT, name, reason, demand.exact and self.known_tail, demand)
-        return self.undecided(f"whether one kernel has both is open within {self.seconds:g} s", demand, name)
+        return self.undecided(f"whether one kernel has both is open: {best.why}", demand, name)
 
     def sinusoidal(self) -> Answer:
         """Proposition 3(A): sinusoidal features hold every rotary kernel; beyond fixed offsets nothing is known."""
         demand, name = self.demand(), "proposition 3"
-        if demand.settles and isinstance(self.encoding, Sinusoidal) and demand.value is not None:
+        if demand.settles and type(self.encoding) is Sinusoidal and demand.value is not None:
             table = self.feature_table(self.horizon + 1)
             weights, profile = cosine_sum(table[demand.value]), table @ table[demand.value]
             trained = row_margins(self.kernel(weights), self.task.targets(self.train_length))
