@@ -65,3 +65,18 @@ def test_section(evidence, partial, nothing, tmp_path):
     assert trained_means(evidence)[2000].value == pytest.approx(0.12)
     assert "empty until" in budgets_sections(nothing, Output(tmp_path))[0].findings[0].sentence
     assert "Budgets without models so far: 8000, 32000" in budgets_sections(partial, Output(tmp_path))[0].text
+
+
+def test_trained_models_without_predictions_say_so():
+    nothing = estimate(float("nan"))
+    table = pd.DataFrame(
+        [
+            {
+                "training steps": 2000,
+                "rule": rule_words("adam"),
+                "distance": Estimate(nothing.value, nothing.value, nothing.value, 0, "no rows"),
+            }
+        ]
+    )
+    assert nearest_rules(table) == {}
+    assert answer(table, {2000: estimate(0.2)}).startswith("No rule's alpha stands beside a trained model yet")

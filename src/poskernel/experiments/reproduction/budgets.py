@@ -70,6 +70,8 @@ def trained_means(evidence: Evidence) -> "dict[int, Estimate]":
 def answer(table: "pd.DataFrame", trained: dict[int, Estimate]) -> str:
     """The answer in words, by fixed rules: which rule is nearest at each budget, and whether LG moves with training."""
     nearest = nearest_rules(table)
+    if not nearest:
+        return "No rule's alpha stands beside a trained model yet: run the predictions of this study."
     words = []
     for budget, (rule, found, level) in nearest.items():
         tied = f"; not told apart from it: {', '.join(level)}" if level else ""
@@ -102,7 +104,7 @@ def answer(table: "pd.DataFrame", trained: dict[int, Estimate]) -> str:
             "longer training does not "
             "bring the model to the optimum's kernel."
         )
-    if nearest[last][0] not in (nearest[first][0], *nearest[first][2]):
+    if {first, last} <= set(nearest) and nearest[last][0] not in (nearest[first][0], *nearest[first][2]):
         words.append("Which rule is nearest changes with the budget.")
     return " ".join(words)
 
@@ -118,6 +120,8 @@ def nearest_rules(table: "pd.DataFrame") -> dict[int, tuple[str, Estimate, list[
     nearest = {}
     for budget, group in table.groupby("training steps"):
         pairs = [(rule, found) for rule, found in zip(group["rule"], group["distance"], strict=True) if found.n]
+        if not pairs:
+            continue
         best, least = min(pairs, key=lambda pair: pair[1].value)
         level = [rule for rule, found in pairs if rule != best and found.low <= least.high]
         nearest[int(str(budget))] = (best, least, level)
