@@ -203,8 +203,9 @@ def heads_table(document: dict[str, Any]) -> Table:
 def theory_table(document: dict[str, Any]) -> Table:
     """One block a claim: whether it holds, its name, sample size and sentence, what was measured and expected."""
     checks = document["checks"]
-    failed = sum(not check["holds"] for check in checks)
-    title = f"{len(checks)} claims: " + ("all hold" if not failed else f"{failed} do not hold")
+    from poskernel.realizability.theorems.check import SHOWN
+
+    title = theory_title([check["holds"] for check in checks])
     table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("holds", no_wrap=True)
     table.add_column("claim, what was measured, what was expected", overflow="fold")
@@ -213,8 +214,20 @@ def theory_table(document: dict[str, Any]) -> Table:
         words = ("claim", "measured", "expected") if check["holds"] else ("claim", "measured", "expected", "note")
         lines = [f"[bold]{escape(check['name'])}[/bold]  {escape(check['source'])}, n = {check['n']}"]
         lines += [("" if word == "claim" else f"{word}: ") + escape(check[word]) for word in words]
-        table.add_row("yes" if check["holds"] else "[bold]NO[/bold]", "\n".join(lines))
+        lines += [f"[dim]{escape(check['function'])}, {escape(check['page'])}[/dim]"]
+        shown = SHOWN[check["holds"]]
+        table.add_row(shown if check["holds"] else f"[bold]{shown}[/bold]", "\n".join(lines))
     return table
+
+
+def theory_title(holds: Sequence[bool | None]) -> str:
+    """How many claims hold, fail and are unclear, in words."""
+    count, failed, unclear = len(holds), list(holds).count(False), list(holds).count(None)
+    if not failed and not unclear:
+        return "1 claim: it holds" if count == 1 else f"{count} claims: all hold"
+    parts = [f"{failed} do{'es' if failed == 1 else ''} not hold"] if failed else []
+    parts += [f"{unclear} unclear for want of draws (more --samples)"] if unclear else []
+    return f"{count} claim{'s' if count > 1 else ''}: {', '.join(parts)}"
 
 
 def characterization_table(found: dict[str, Any]) -> Table:

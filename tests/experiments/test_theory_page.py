@@ -22,7 +22,7 @@ def test_every_picture_belongs_to_claims_there_are():
 
 def test_every_picture_is_drawn_with_what_was_measured(tmp_path):
     every = [check(names[0]) for names, _ in PICTURES]
-    text = write_theory(every, tmp_path / "theory.html", 5).read_text()
+    text = write_theory(every, tmp_path / "theory.html", "poskernel theory --seed 5").read_text()
     assert text.count("<img") == len(PICTURES) == 5
     assert "5 of 5" in text and "poskernel theory --seed 5" in text
     assert all(f"What {each.name} says." in text for each in every)
@@ -33,7 +33,7 @@ def test_every_picture_is_drawn_with_what_was_measured(tmp_path):
 def test_pictures_follow_the_claims_that_were_run():
     sections = theory_sections([check("layer-norm-sphere")])
     assert [section.title for section in sections] == ["The claims"]
-    sections = theory_sections([check("boundary-rate")], long=True)
+    sections = theory_sections([check("boundary-rate")], "poskernel theory --long")
     assert [section.title for section in sections] == ["The claims", "The causal boundary"]
     assert "--long" in sections[0].command
 

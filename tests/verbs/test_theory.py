@@ -5,11 +5,14 @@ import json
 import pytest
 
 from poskernel import cli
+from poskernel.console import theory_title
+from poskernel.errors import RunError
 from poskernel.realizability.theorems import table
 from poskernel.realizability.theorems.check import Check, Effort
+from poskernel.verbs.theory import again
 
 QUICK = "rms-norm-sphere,alibi-not-positive-definite"
-CHECK_FIELDS = {"name", "claim", "source", "measured", "expected", "n", "holds", "note"}
+CHECK_FIELDS = {"name", "claim", "source", "measured", "expected", "n", "holds", "note", "function", "page"}
 
 
 def always_false(effort: Effort, seed: int) -> Check:
@@ -50,7 +53,7 @@ def test_a_claim_that_does_not_hold_is_exit_code_1_with_its_row(capsys):
     assert cli.main(["theory", "--only", "always-false,rms-norm-sphere", "--json", "-q"]) == 1
     out, err = capsys.readouterr()
     assert [check["holds"] for check in json.loads(out)["checks"]] == [False, True]
-    assert err.count("\n") == 1 and "1 of 2 claims do not hold: always-false" in err
+    assert err.count("\n") == 1 and "1 of 2 claims does not hold: always-false" in err
     assert cli.main(["theory", "--only", "always-false", "-q"]) == 1
     shown = capsys.readouterr().out
     assert "NO" in shown and "Two is [odd]." in shown and "a note for it" in shown
@@ -61,7 +64,7 @@ def test_a_claim_that_does_not_hold_is_exit_code_1_with_its_row(capsys):
     [
         (["--only", "rms-norm-spere"], "did you mean 'rms-norm-sphere'"),
         (["--only", ","], "names nothing"),
-        (["--samples", "3"], "samples is 3"),
+        (["--samples", "3"], "number of samples is 3"),
         (["--only", "alibi-not-positive-definite", "--samples", "50"], "no chosen claim draws"),
         (["--report", "."], "a folder"),
     ],
@@ -85,6 +88,7 @@ def test_characterize_in_words_and_as_json(capsys):
     assert cli.main(line) == 0
     shown = capsys.readouterr().out
     assert "cannot" in shown and "grows with it" in shown and "exists for 20 and 60" in shown
+    assert "theorem 2, proved; see docs/theory.md#theorem-2" in " ".join(shown.replace("│", " ").split())
     assert cli.main([*line, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["verdict"], found["exists"]) == ("poskernel.characterize/1", "cannot", "yes")
@@ -95,3 +99,64 @@ def test_characterize_keeps_its_document_and_refuses_what_it_does_not_know(capsy
     assert json.loads((tmp_path / "characterize.json").read_text())["verdict"] == "cannot"
     assert cli.main(["characterize", "rope", "perv"]) == 2
     assert "did you mean 'prev'" in capsys.readouterr().err
+
+
+def unclear(effort: Effort, seed: int) -> Check:
+    """A claim whose draws are too few."""
+    return Check("unclear", "Three is odd.", "nowhere", "perhaps", "odd", 1, None, "draw more")
+
+
+def test_what_is_unclear_is_exit_code_0_and_null(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(table, "claims", lambda: {"unclear": unclear})
+    assert cli.main(["theory", "--json", "-q", "--out", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["checks"][0]["holds"] is None
+    assert "test_theory:unclear" in (tmp_path / "theory.csv").read_text()
+    assert cli.main(["theory", "-q", "--report", str(tmp_path / "page.html")]) == 0
+    shown = capsys.readouterr().out
+    assert "1 claim: 1 unclear" in shown and "draw more" in shown and "NO" not in shown
+    assert "Unclear, the draws are too few" in (tmp_path / "page.html").read_text()
+
+
+def test_titles_count_in_words():
+    assert theory_title([True]) == "1 claim: it holds" and theory_title([True, True]) == "2 claims: all hold"
+    assert (
+        theory_title([True, False, None]) == "3 claims: 1 does not hold, 1 unclear for want of draws (more --samples)"
+    )
+    assert theory_title([False, False]) == "2 claims: 2 do not hold"
+
+
+def test_a_row_names_its_function_and_page(capsys):
+    assert cli.main(["theory", "--only", "rms-norm-sphere", "-q"]) == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "theorems.kernels:rms_norm_sphere, docs/theory.md#rms-norm-sphere" in out
+
+
+def test_a_page_that_cannot_be_written_is_said_before_the_work(capsys, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(table, "claims", lambda: {"never": None})
+    for path in (tmp_path / "file" / "page.html", "/proc/page.html"):
+        assert cli.main(["theory", "--report", str(path)]) == 2
+        assert "--report is" in capsys.readouterr().err
+
+
+def test_a_page_that_fails_after_all_leaves_the_table(capsys, monkeypatch, tmp_path):
+    from poskernel.experiments import theory_page
+
+    def full(*arguments):
+        raise RunError("the disk is full.")
+
+    monkeypatch.setattr(theory_page, "write_theory", full)
+    assert cli.main(["theory", "--only", "rms-norm-sphere", "-q", "--report", str(tmp_path / "page.html")]) == 1
+    out, err = capsys.readouterr()
+    assert "1 claim: it holds" in out and "disk is full" in err
+
+
+def test_the_line_that_runs_it_again():
+    assert again([], False, None, 0) == "poskernel theory --seed 0"
+    assert again(["a", "b"], True, 50, 3) == "poskernel theory --only a,b --long --samples 50 --seed 3"
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "0"])
+def test_a_time_limit_is_positive(capsys, seconds):
+    assert cli.main(["characterize", "rope", "prev", "--existence-seconds", seconds]) == 2
+    assert "time limit of existence" in capsys.readouterr().err

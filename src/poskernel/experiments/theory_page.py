@@ -11,10 +11,11 @@ from poskernel.encodings import Learned
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import row_margins
 from poskernel.realizability.theorems.boundary import normalisers, rotary_profile
-from poskernel.realizability.theorems.check import Check
+from poskernel.realizability.theorems.check import SHOWN, Check
 from poskernel.realizability.theorems.kernels import exponential, wrapped_cauchy
 from poskernel.realizability.theorems.offsets import OffsetTask, prefix_winners, tent
 from poskernel.realizability.theorems.relative import is_power_of_two, is_square, whole_log2
+from poskernel.realizability.theorems.table import where
 from poskernel.tasks import TASKS, Copy
 
 if TYPE_CHECKING:
@@ -24,23 +25,23 @@ if TYPE_CHECKING:
     from poskernel.report.page import FigurePanel, Finding, Section
 
 TRAIN_LENGTH = 20
+WORDS = {True: "holds", False: "FAILS", None: "unclear"}
 LEAD = (
     "What the two sources claim, run as checks that can fail: what is expected, what was measured, whether it agrees."
 )
 
 
-def write_theory(checks: Sequence[Check], path: Path, seed: int = 0, long: bool = False) -> Path:
-    """The page of these checks, whole or not at all."""
+def write_theory(checks: Sequence[Check], path: Path, command: str = "poskernel theory") -> Path:
+    """The page of these checks, whole or not at all; `command` makes them again."""
     from poskernel.report.page import write_page
 
-    return write_page(path, "Theory as checks that can fail", LEAD, theory_sections(checks, seed, long))
+    return write_page(path, "Theory as checks that can fail", LEAD, theory_sections(checks, command))
 
 
-def theory_sections(checks: Sequence[Check], seed: int = 0, long: bool = False) -> "list[Section]":
+def theory_sections(checks: Sequence[Check], command: str = "poskernel theory") -> "list[Section]":
     """The table of all checks, then a section for every picture whose claims are among them."""
     names = {check.name for check in checks}
     pictures = [build(checks) for claims, build in PICTURES if names & set(claims)]
-    command = "poskernel theory" + (" --long" if long else "") + f" --seed {seed}"
     return [table_section(checks, command), *pictures]
 
 
@@ -50,19 +51,22 @@ def table_section(checks: Sequence[Check], command: str) -> "Section":
 
     from poskernel.report.page import Finding, Section, TablePanel
 
-    failed = [check.name for check in checks if not check.holds]
-    counted = Finding("Claims that hold:", f"{len(checks) - len(failed)} of {len(checks)}")
-    wrong = [Finding(f"Does not hold: {name}.") for name in failed]
+    counted = Finding("Claims that hold:", f"{sum(check.holds is True for check in checks)} of {len(checks)}")
+    wrong = [Finding(f"Does not hold: {check.name}.") for check in checks if check.holds is False]
+    wrong += [
+        Finding(f"Unclear, the draws are too few to tell: {check.name}.") for check in checks if check.holds is None
+    ]
     rows = pd.DataFrame(
         {
             "name": check.name,
-            "holds": "yes" if check.holds else "NO",
+            "holds": SHOWN[check.holds],
             "claim": check.claim,
             "measured": check.measured,
             "expected": check.expected,
             "n": check.n,
             "source": check.source,
             "note": check.note,
+            **where(check.name),
         }
         for check in checks
     )
@@ -72,7 +76,12 @@ def table_section(checks: Sequence[Check], command: str) -> "Section":
         [counted, *wrong],
         [
             TablePanel(rows[["name", "holds", "claim", "measured", "expected"]], "Every claim", folded=True),
-            TablePanel(rows[["name", "n", "source", "note"]], "Sample sizes, sources and parameters", {"n": "d"}, True),
+            TablePanel(
+                rows[["name", "n", "source", "note", "function", "page"]],
+                "Sample sizes, sources and parameters",
+                {"n": "d"},
+                True,
+            ),
         ],
         text=(
             "A check can fail: beside each, a test breaks one of its hypotheses and the check says so. Claims that do "
@@ -89,7 +98,7 @@ def findings(checks: Sequence[Check], names: Sequence[str]) -> "list[Finding]":
 
     known = {check.name: check for check in checks}
     chosen = [known[name] for name in names if name in known]
-    return [Finding(check.claim, "holds" if check.holds else "FAILS", check.measured) for check in chosen]
+    return [Finding(check.claim, WORDS[check.holds], check.measured) for check in chosen]
 
 
 def picture(figure: "Figure", alt: str, caption: str) -> "FigurePanel":

@@ -1,5 +1,7 @@
 """theory and characterize: claims as checks that can fail, and the theorems on one's own case."""
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from poskernel import console
@@ -24,14 +26,14 @@ def theory(
     long
         The sources' own sample sizes, in minutes.
     samples
-        Number of draws of every claim that draws at random.
+        Number of draws of every claim that draws at random; few draws leave some of them unclear.
     report
         HTML file to write the table and the pictures to.
     """
     from poskernel.realizability.theorems import Effort, claims, run_checks, theory_document
 
-    if report is not None and report.is_dir():
-        raise InputError(f"--report is '{report}', a folder: give the path of an HTML file.")
+    if report is not None:
+        check_writable(report)
     names = [] if only is None else [name.strip() for name in only.split(",") if name.strip()]
     if only is not None and not names:
         raise InputError(f"--only is '{only}', which names nothing: give names separated by commas.")
@@ -39,19 +41,41 @@ def theory(
     progress = console.Progress(len(names) or len(claims()), "theory", quiet=session.quiet)
     checks = run_checks(names, effort, session.seed, samples, progress=lambda check: progress.step(check.name))
     document = theory_document(checks)
+    if session.json:
+        console.print_json(document)
+    else:
+        console.output().print(console.theory_table(document))
     if session.out is not None:
         save_checks(session.out, document["checks"])
     if report is not None:
         from poskernel.experiments.theory_page import write_theory
 
-        write_theory(checks, report, session.seed, long)
-    if session.json:
-        console.print_json(document)
-    else:
-        console.output().print(console.theory_table(document))
-    failed = [check.name for check in checks if not check.holds]
+        write_theory(checks, report, again(names, long, samples, session.seed))
+    failed = [check.name for check in checks if check.holds is False]
     if failed:
-        raise RunError(f"{len(failed)} of {len(checks)} claims do not hold: {', '.join(failed)}; see their notes.")
+        do = "does" if len(failed) == 1 else "do"
+        raise RunError(f"{len(failed)} of {len(checks)} claims {do} not hold: {', '.join(failed)}; see their notes.")
+
+
+def check_writable(report: Path) -> None:
+    """InputError, before any work, for a page that could not be written after it."""
+    if report.is_dir():
+        raise InputError(f"--report is '{report}', a folder: give the path of an HTML file.")
+    nearest = next(folder for folder in report.absolute().parents if folder.exists())
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()  # permissions alone do not say it: read-only disks, root
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"--report is '{report}', and nothing can be written in {nearest} ({reason}): choose another folder."
+        ) from None
+
+
+def again(names: Sequence[str], long: bool, samples: int | None, seed: int) -> str:
+    """The command line that makes the same rows."""
+    parts = ["poskernel theory", f"--only {','.join(names)}" if names else "", "--long" if long else ""]
+    parts += [f"--samples {samples}" if samples is not None else "", f"--seed {seed}"]
+    return " ".join(filter(None, parts))
 
 
 def characterize(

@@ -42,4 +42,9 @@ def test_untrained_rows_score_below_chance():
 
 
 def test_a_fit_that_sees_them_does_not():
-    assert not duality.proposition_4_independent_rows(DEFAULT, 0, sees_new_rows=True, width=48, samples=50).holds
+    assert duality.proposition_4_independent_rows(DEFAULT, 0, sees_new_rows=True, width=48, samples=50).holds is False
+
+
+def test_few_draws_are_no_refusal():
+    states = [duality.proposition_4_independent_rows(DEFAULT, seed, samples=20).holds for seed in range(10)]
+    assert False not in states

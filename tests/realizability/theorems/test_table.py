@@ -1,6 +1,8 @@
 """The table of claims: names, selection, sample sizes and the document."""
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 
@@ -42,8 +44,9 @@ def test_samples_reach_those_that_draw():
     ("arguments", "words"),
     [
         ({"only": ["rms-norm-spere"]}, "did you mean 'rms-norm-sphere'"),
-        ({"samples": 1}, "samples is 1"),
+        ({"samples": 1}, "number of samples is 1"),
         ({"only": ["alibi-not-positive-definite"], "samples": 100}, "no chosen claim draws"),
+        ({"effort": "lon"}, "did you mean 'long'"),
     ],
 )
 def test_what_cannot_be_asked(arguments, words):
@@ -55,6 +58,31 @@ def test_the_document_is_plain_json():
     document = json.loads(json.dumps(table.theory_document([Check("a", "b", "c", "1", "2", 3, True)])))
     assert document["schema"] == "poskernel.theory/1"
     (row,) = document["checks"]
+    assert (row.pop("function"), row.pop("page")) == ("", "docs/theory.md#a")
     assert row == {**dict.fromkeys(("measured", "claim"), "b"), "name": "a", "source": "c", "note": "", "n": 3} | {
         "measured": "1", "expected": "2", "holds": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("samples", [50.0, "50", True, 19, 10**8])
+def test_a_number_of_draws_is_a_whole_number_in_range(samples):
+    with pytest.raises(InputError, match="number of samples is"):
+        table.check_samples(samples)
+
+
+def test_one_name_and_a_word_for_the_effort_will_do():
+    (check,) = table.run_checks("alibi-not-positive-definite", effort="long")
+    assert check == table.run_checks(["alibi-not-positive-definite"], effort=Effort.LONG)[0]
+
+
+def test_from_a_row_to_its_function_and_its_page():
+    headings = {
+        line.removeprefix("### ")
+        for line in (Path(__file__).parents[3] / "docs" / "theory.md").read_text().splitlines()
+        if line.startswith("### ")
+    }
+    for name in table.claims():
+        there = table.where(name)
+        module, function = there["function"].split(":")
+        assert table.claim_name(getattr(importlib.import_module(module), function)) == name
+        assert there["page"] == f"docs/theory.md#{name}" and name in headings

@@ -18,6 +18,10 @@ class Effort(StrEnum):
         return long if self is Effort.LONG else default
 
 
+SHOWN = {True: "yes", False: "NO", None: "unclear"}
+"""How `holds` is shown."""
+
+
 @dataclass(frozen=True)
 class Check:
     """One claim, what was measured, and whether the measurement supports it."""
@@ -34,8 +38,8 @@ class Check:
     """What the claim predicts, and the source's own figure where it gives one."""
     n: int
     """Sample size: rows, kernels or draws that were looked at."""
-    holds: bool
-    """Whether the measurement is what the claim predicts."""
+    holds: bool | None
+    """Whether the measurement is what the claim predicts; None where the draws are too few to tell."""
     note: str = ""
     """What a reader needs to judge it: parameters, a departure from the source."""
 

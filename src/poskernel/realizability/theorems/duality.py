@@ -12,7 +12,7 @@ from poskernel.realizability.margin_programme import best_margin, margin_constra
 from poskernel.realizability.selection import MinNorm
 from poskernel.realizability.theorems.affine import strict_argmax
 from poskernel.realizability.theorems.check import Check, Effort
-from poskernel.realizability.theorems.intervals import student_mean
+from poskernel.realizability.theorems.intervals import below, student_mean
 from poskernel.realizability.theorems.offsets import tent
 from poskernel.realizability.theorems.underdetermination import BLOCK, min_norm_prev
 from poskernel.tasks import TASKS, Copy
@@ -117,7 +117,7 @@ def proposition_4_independent_rows(
         f"{chance:.3f}",
         expected=f"at most {chance:.3f} on those rows (paper: alpha about 0.05, 0.046)",
         n=draws * len(row),
-        holds=bounded.low <= chance,
+        holds=below(bounded, chance),
         note=f"Least-norm fit of prev at {train_length}, {width} features, rows to {length}, {draws:,} draws, 99.9% t "
         "intervals together.",
     )

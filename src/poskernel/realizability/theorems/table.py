@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from inspect import signature
+from inspect import signature, unwrap
 from typing import Any
 
 from poskernel.errors import InputError, lookup
@@ -34,24 +34,25 @@ def draws_at_random(function: CheckFunction) -> bool:
 
 
 def run_checks(
-    only: Sequence[str] = (),
-    effort: Effort = Effort.DEFAULT,
+    only: Sequence[str] | str = (),
+    effort: Effort | str = Effort.DEFAULT,
     seed: int = 0,
     samples: int | None = None,
     progress: Callable[[Check], None] | None = None,
 ) -> list[Check]:
-    """Every claim, or those named; `samples` is the number of draws of each that draws at random.
+    """Every claim, or those named (one name may stand alone); `samples` is the number of draws of each that draws.
 
-    `progress` is called after each. InputError for an unknown name, for samples out of range, and for samples where no
-    chosen claim draws.
+    `progress` is called after each. InputError for an unknown name or effort, for samples that are no whole number or
+    out of range, and for samples where no chosen claim draws.
     """
     known = claims()
-    chosen = {name: lookup(known, name, "claim") for name in only or known}
+    effort = lookup({each.value: each for each in Effort}, effort, "effort")
+    names = [only] if isinstance(only, str) else only
+    chosen = {name: lookup(known, name, "claim") for name in names or known}
     if samples is not None:
-        if not FEWEST_SAMPLES <= samples <= MOST_SAMPLES:
-            raise InputError(f"samples is {samples}: give {FEWEST_SAMPLES} to {MOST_SAMPLES}.")
+        check_samples(samples)
         if not any(map(draws_at_random, chosen.values())):
-            raise InputError(f"samples is {samples}, but no chosen claim draws at random: leave it out.")
+            raise InputError(f"{samples} samples are asked for, but no chosen claim draws at random: leave them out.")
     found = []
     for name, function in chosen.items():
         given = {"samples": samples} if samples is not None and draws_at_random(function) else {}
@@ -61,6 +62,21 @@ def run_checks(
     return found
 
 
+def check_samples(samples: object) -> None:
+    """InputError unless a number of draws is a whole number in range."""
+    if isinstance(samples, bool) or not isinstance(samples, int) or not FEWEST_SAMPLES <= samples <= MOST_SAMPLES:
+        raise InputError(
+            f"the number of samples is {samples!r}: give a whole number of {FEWEST_SAMPLES} to {MOST_SAMPLES}."
+        )
+
+
+def where(name: str) -> dict[str, str]:
+    """A claim's function (module:function) and the section of the documentation that explains it."""
+    function = claims().get(name)
+    known = "" if function is None else f"{unwrap(function).__module__}:{function.__name__}"
+    return {"function": known, "page": f"docs/theory.md#{name}"}
+
+
 def theory_document(checks: Sequence[Check]) -> dict[str, Any]:
-    """The JSON document of `poskernel theory`."""
-    return {"schema": THEORY_SCHEMA, "checks": [asdict(check) for check in checks]}
+    """The JSON document of `poskernel theory`; `holds` is null where the draws are too few to tell."""
+    return {"schema": THEORY_SCHEMA, "checks": [asdict(check) | where(check.name) for check in checks]}
