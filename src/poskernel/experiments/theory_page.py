@@ -86,7 +86,7 @@ def table_section(checks: Sequence[Check], command: str) -> "Section":
         text=(
             "A check can fail: beside each, a test breaks one of its hypotheses and the check says so. Claims that do "
             "not survive in their source's form stand as departures: there, the source's form fails and ours holds, "
-            "both in numbers."
+            "both in numbers: `source: 0; ours: above 0` is what each form expects of the figures measured, in order."
         ),
         command=command,
     )

@@ -129,7 +129,7 @@ def theorem_2_density(
         "the "
         "rows that tends to 1.",
         source=f"{SOURCE} (i) and appendix A.6 (a)",
-        measured="; ".join(told),
+        measured=f"at {', '.join(f'{length:,}' for length in lengths)}: {'; '.join(told)}",
         expected=f"{', '.join(task.name for task in dense)}: to 1 (paper, squares: 0.944 0.987 0.996 at 200, 5,000, "
         "50,000); the others not",
         n=sum(length - train_length for length in lengths) * len(alphas),

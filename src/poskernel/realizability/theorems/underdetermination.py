@@ -252,8 +252,8 @@ def proposition_2_hypothesis(
     by_length = ", ".join(f"{each:.2f} at L = {length}" for length, each in ratios.items())
     return Check(
         name="proposition-2-hypothesis",
-        claim="For an old key as target the hit rate can exceed 1/(k - 1), more so with more features and longer "
-        "lengths.",
+        claim="For an old key as target the hit rate can exceed 1/(k - 1) where features outnumber the trained "
+        "rows, more so at longer lengths.",
         source=SOURCE,
         measured=f"ratio to 1/(k - 1), {width} features, trained to {train_length}: {by_length}; 4 features: "
         f"{few:.2f}; "
