@@ -1,4 +1,4 @@
-"""Interventions: a model whose attention works with changed queries, keys and logits, inside a `with` block.
+"""Interventions: a model whose attention works with changed queries, keys and logits, inside a `with` block::
 
     rotary = rotary_planes(model)
     with intervening(model, Translation({(3, 4): (0, 1, 2)}, delta=1.0, rotary=rotary)):
