@@ -67,7 +67,7 @@ def by_formula(task: Task, quantity: Quantity) -> tuple[int | None, str] | None:
             return offset, f"every row asks for offset {offset}"
         return None, "every row asks for another key"
     if kind is Position:
-        key = task.position  # type: ignore[attr-defined]
+        key = task.position  # type: ignore[attr-defined]  # mypy does not narrow by type(...)
         if quantity is Quantity.KEY:
             return key, f"every row asks for key {key}"
         return None, "the demanded offset is another one on every row"

@@ -121,7 +121,7 @@ def unfollowable(task: Task) -> str | None:
     if kind is Reverse:
         # Row h + x asks for 2x + 1, which must exceed the row before: the distance to the end halves each time.
         return "no kernel of the offset gets more of its rows right than a logarithm of the length"
-    if kind is Position and task.position > 0:  # type: ignore[attr-defined]
+    if kind is Position and task.position > 0:  # type: ignore[attr-defined]  # mypy does not narrow by type(...)
         # Row i prefers i - k to i - k + 1, and row i + 1 the other way round.
         return "no kernel of the offset gets two rows in succession right"
     return None
