@@ -186,11 +186,6 @@ def test_learned_positions_are_not_stationary():
     assert max(report.estimate.r2.value for report in atlas.heads.values()) < 0.9
 
 
-def test_encoders_are_refused_rather_than_measured_on_half_their_pairs():
-    with pytest.raises(InputError, match=r"attends in both directions \(an encoder\)"):
-        analyze(tiny("bert"), tokens(), sequences=4, length=48)
-
-
 GROUPED_TWO = {**GROUPED, "num_hidden_layers": 2}
 REFUSED = {
     "deberta": ("DebertaV2Model", "DebertaV2Config", SMALL,
