@@ -25,7 +25,7 @@ def whole() -> list[float]:
 def measured_beside_forward() -> tuple[float, float]:
     """Median seconds of the plain forward pass and of measuring every head, in turns within one process."""
     from poskernel.attention.atlas import Wanted, measure
-    from poskernel.attention.loading import load
+    from poskernel.attention.sources.loading import load
 
     source = load(MODEL).source
     tokens = torch.randint(source.vocabulary, (SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(0))

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import torch
 
-from poskernel.attention.capture import LayerCapture
-from poskernel.attention.estimate import KernelEstimator
+from poskernel.attention.estimators.estimate import KernelEstimator
+from poskernel.attention.sources.capture import LayerCapture
 
 LENGTH, DROPPED = 40, 5
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from poskernel.attention.pair_statistics import BINS, pair_statistics
+from poskernel.attention.content.pair_statistics import BINS, pair_statistics
 
 BATCH = 3
 

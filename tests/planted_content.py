@@ -2,8 +2,8 @@
 
 import torch
 
-from poskernel.attention.capture import AttentionSource, LayerCapture
-from poskernel.attention.product import ProductSettings
+from poskernel.attention.content.product import ProductSettings
+from poskernel.attention.sources.capture import AttentionSource, LayerCapture
 
 LENGTH, VOCABULARY, WIDTH, DROPPED = 34, 24, 6, 2
 GENERATOR = torch.Generator().manual_seed(3)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from poskernel.attention.capture import LayerCapture
-from poskernel.attention.rotary_calls import RotaryCall
+from poskernel.attention.sources.capture import LayerCapture
+from poskernel.attention.sources.rotary_calls import RotaryCall
 
 WIDTH, LENGTH = 8, 24
 FREQUENCIES = 10.0 ** -torch.arange(WIDTH // 2, dtype=torch.float64)

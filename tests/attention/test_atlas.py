@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from poskernel.attention.atlas import analyze, even_batches
-from poskernel.attention.capture import AttentionSource, LayerCapture
-from poskernel.attention.windows import default_text
+from poskernel.attention.sources.capture import AttentionSource, LayerCapture
+from poskernel.attention.sources.windows import default_text
 from poskernel.errors import InputError
 
 
@@ -210,7 +210,7 @@ def encoder_family(name, transformers):
 @pytest.mark.parametrize("name", ["bert", "modernbert", "esm", "t5"])
 def test_families_of_encoders(name):
     transformers = pytest.importorskip("transformers")
-    from poskernel.attention.huggingface import HuggingFaceSource
+    from poskernel.attention.sources.huggingface import HuggingFaceSource
 
     torch.manual_seed(0)
     source = HuggingFaceSource(encoder_family(name, transformers).eval(), name)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from captures import capture_of
-from poskernel.attention.decompose import SplitEstimator
+from poskernel.attention.estimators.decompose import SplitEstimator
+from poskernel.attention.estimators.probes import HeadRepetition
 from poskernel.attention.kinds import KINDS
-from poskernel.attention.probes import HeadRepetition
 from poskernel.attention.split_kinds import SPLIT_KINDS, UNCLEAR, SplitEvidence, split_kind
 from poskernel.statistics import Estimate
 

@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from poskernel.attention.capture import AttentionSource
-from poskernel.attention.estimate import HeadEstimate, KernelEstimator
+from poskernel.attention.estimators.estimate import HeadEstimate, KernelEstimator
+from poskernel.attention.estimators.pairs import MINIMUM_SEQUENCES
+from poskernel.attention.estimators.variant_estimates import SAMPLES
 from poskernel.attention.head_report import HeadReport, listed_offsets, without_nan
-from poskernel.attention.pairs import MINIMUM_SEQUENCES
-from poskernel.attention.self_test import self_test
-from poskernel.attention.untrained import untrained_source
-from poskernel.attention.variant_estimates import SAMPLES
-from poskernel.attention.windows import SHORTEST, windows
+from poskernel.attention.sources.capture import AttentionSource
+from poskernel.attention.sources.self_test import self_test
+from poskernel.attention.sources.untrained import untrained_source
+from poskernel.attention.sources.windows import SHORTEST, windows
 from poskernel.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ def analyze(
     takes its place, and the first `dropped` positions are left out of every estimate as queries and as keys.
 
     Of an encoder g is measured at signed offsets, negative ones for keys after their query. `variants` also measures
-    the Gram variants (`poskernel.attention.variants`), and everything again with the first positions; `untrained` the
-    R2, signal and share of the same architecture with weights drawn anew from `seed`, on the same text.
+    the Gram variants, and everything again with the first positions; `untrained` the R2, signal and share of the same
+    architecture with weights drawn anew from `seed`, on the same text.
 
     `device` is auto (an accelerator where there is one), cpu, cuda or mps; estimates are made on the CPU.
 
@@ -174,8 +174,8 @@ def opened(model: Any) -> tuple[AttentionSource, Callable[[str], list[int]] | No
     """(source, tokenizer, (weights digest, quantization)) of whatever stands for a model."""
     if isinstance(model, AttentionSource):
         return model, None, (None, None)
-    from poskernel.attention.huggingface import HuggingFaceSource
-    from poskernel.attention.loading import LoadedModel, load
+    from poskernel.attention.sources.huggingface import HuggingFaceSource
+    from poskernel.attention.sources.loading import LoadedModel, load
 
     if isinstance(model, torch.nn.Module):
         return HuggingFaceSource(model), None, (None, None)

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from poskernel.attention.estimate import HeadEstimate
+from poskernel.attention.estimators.estimate import HeadEstimate
+from poskernel.attention.estimators.variant_estimates import VariantEstimate
 from poskernel.attention.kinds import Profile, head_kind
-from poskernel.attention.variant_estimates import VariantEstimate
 from poskernel.kernel import PositionalKernel
 from poskernel.statistics import Estimate
 

@@ -8,8 +8,8 @@ logits of the rest by the split; and where no term does, the profile's last word
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poskernel.attention.decompose import HeadSplit
-from poskernel.attention.probes import HeadRepetition
+from poskernel.attention.estimators.decompose import HeadSplit
+from poskernel.attention.estimators.probes import HeadRepetition
 
 UNCLEAR = ("uniform", "mixed")
 """Kinds of the profile that the split may replace."""

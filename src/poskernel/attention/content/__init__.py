@@ -1,0 +1,1 @@
+"""Position and content together: product and additive fits of logits, what they leave, absolute position."""

@@ -1,0 +1,1 @@
+"""What is measured of a head from captures, streamed and with intervals."""
