@@ -145,6 +145,6 @@ def test_damaged_results_are_refused(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_study_without_rows_has_no_results_to_write(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="study 'other' has no measurement in"):
+    with pytest.raises(InputError, match="'other' has no measurement in"):
         write_results(OTHER, store, tmp_path / "results", [])
     assert not (tmp_path / "results").exists()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from poskernel.errors import InputError
 from poskernel.study.grid import PredictionCell, Study, TrainingCell
 from poskernel.study.store import COLUMNS
-from poskernel.study.units import NO_SEED, Metric, Unit, units_of
+from poskernel.study.units import NO_SEED, GridUnit, Metric, units_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ class StudyRows:
         return cls(study, chosen)
 
     @property
-    def units(self) -> list[Unit]:
+    def units(self) -> list[GridUnit]:
         """What the study asks for."""
         return study_units(self.study)
 
@@ -151,7 +151,7 @@ def setting_of(cell: TrainingCell) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=32)
-def study_units(study: Study) -> list[Unit]:
+def study_units(study: Study) -> list[GridUnit]:
     """The units of a study, made once: checking them all takes a while. Not to be written into."""
     return units_of(study)
 
@@ -162,7 +162,7 @@ def planned_measurements(study: Study) -> "pd.DataFrame":
     return planned_keys(study_units(study))
 
 
-def planned_keys(units: Iterable[Unit]) -> "pd.DataFrame":
+def planned_keys(units: Iterable[GridUnit]) -> "pd.DataFrame":
     """One line a measurement that these units make: its key, and what a reader calls the cell."""
     import pandas as pd
 

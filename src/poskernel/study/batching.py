@@ -16,14 +16,14 @@ from poskernel.models.ensemble_training import Condition, token_accuracies, trai
 from poskernel.models.training import TrainedModel, load_checkpoint, save_checkpoint
 from poskernel.models.transformer import Transformer
 from poskernel.study.grid import Cell, TrainingCell
-from poskernel.study.units import Key, Measure, Measurement, Metric, TrainingUnit, Unit
+from poskernel.study.units import GridUnit, Key, Measure, Measurement, Metric, TrainingUnit, Unit
 
 DEVICES = ("cpu", "cuda")
 """Where models train."""
 
 
 @dataclass(frozen=True)
-class EnsembleUnit(Unit):
+class EnsembleUnit(GridUnit):
     """Train models of one architecture and recipe in one batch, and evaluate each as its own unit would.
 
     `cell` and `lengths` are those of the first model; make one with `of`.
@@ -53,6 +53,11 @@ class EnsembleUnit(Unit):
     def keys(self) -> tuple[Key, ...]:
         """Those of its models, one after another."""
         return tuple(key for member in self.members for key in member.keys)
+
+    @property
+    def kind(self) -> str:
+        """Models are trained."""
+        return "training"
 
     @property
     def cost(self) -> float:

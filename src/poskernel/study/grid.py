@@ -76,18 +76,24 @@ def canonical_json(value: object) -> str:
         raise InputError(f"the configuration {value} holds a number that is not finite: give finite numbers.") from None
 
 
-SomeCell = TypeVar("SomeCell", bound="Cell")
+SomeCell = TypeVar("SomeCell", bound="TaskCell")
 
 
 @dataclass(frozen=True)
 class Cell(ABC):
-    """One configuration."""
+    """One configuration: what a row of the store was measured on."""
 
     kind: ClassVar[str]
-    encoding: Encoding
-    task: Task
-    test_encoding: Encoding | None = field(default=None, kw_only=True)
-    """Encoding under which it is evaluated, where that is another than it was fitted or trained with: zero-shot."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What a table calls its encoding or model."""
+
+    @property
+    @abstractmethod
+    def task_name(self) -> str:
+        """What a table calls its task or data."""
 
     @property
     @abstractmethod
@@ -104,12 +110,6 @@ class Cell(ABC):
         """Selection rule of a prediction."""
         return None
 
-    @property
-    def label(self) -> str:
-        """The shortest specification of its encoding, and of the one it is evaluated under where that differs."""
-        own = short_specification(self.encoding)
-        return own if self.test_encoding is None else f"{own} at {short_specification(self.test_encoding)}"
-
     @cached_property
     def id(self) -> str:
         """Digest of what it sets."""
@@ -120,6 +120,27 @@ class Cell(ABC):
     def config(self) -> str:
         """Canonical JSON with every effective parameter, defaults included."""
         return canonical_json({"kind": self.kind, **canonical(self, defaults=True)})
+
+
+@dataclass(frozen=True)
+class TaskCell(Cell):
+    """An encoding and a task: a cell of the realizability studies."""
+
+    encoding: Encoding
+    task: Task
+    test_encoding: Encoding | None = field(default=None, kw_only=True)
+    """Encoding under which it is evaluated, where that is another than it was fitted or trained with: zero-shot."""
+
+    @property
+    def label(self) -> str:
+        """The shortest specification of its encoding, and of the one it is evaluated under where that differs."""
+        own = short_specification(self.encoding)
+        return own if self.test_encoding is None else f"{own} at {short_specification(self.test_encoding)}"
+
+    @property
+    def task_name(self) -> str:
+        """Name of the task."""
+        return self.task.name
 
     def tested(self: SomeCell, encoding: Encoding) -> SomeCell:
         """The cell of the same fit or model, evaluated under another encoding."""
@@ -138,7 +159,7 @@ class Cell(ABC):
 
 
 @dataclass(frozen=True)
-class TrainingCell(Cell):
+class TrainingCell(TaskCell):
     """An encoding and a task on an architecture, trained by a recipe."""
 
     kind = "training"
@@ -168,7 +189,7 @@ class TrainingCell(Cell):
 
 
 @dataclass(frozen=True)
-class PredictionCell(Cell):
+class PredictionCell(TaskCell):
     """An encoding and a task whose kernel is selected at a training length, without training."""
 
     kind = "prediction"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 from poskernel.errors import InputError
 from poskernel.study.batching import ONE_BY_ONE, Batching
 from poskernel.study.grid import Study
+from poskernel.study.inquiry import Inquiry, asked_units
 from poskernel.study.store import Ending, Store
-from poskernel.study.units import Key, PredictionUnit, Status, Unit, units_of
+from poskernel.study.units import Key, Status, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +79,7 @@ class PlannedUnit:
 
 
 def plan(
-    study: Study,
+    study: Study | Inquiry,
     store: Store,
     retry: Retry = Retry.INTERRUPTED,
     weights: Path | None = None,
@@ -90,7 +91,7 @@ def plan(
     With a `weights` folder, units whose trained weights are not there count as missing too. Batches of models are those
     of the whole study, whatever is there already: a batch that lacks one measurement is worked on as a whole.
     """
-    endings, units = store.endings(), shard.part(batching.of(units_of(study)))
+    endings, units = store.endings(), shard.part(batching.of(asked_units(study)))
     found = [(unit, reason_to_start(unit, endings, retry, weights)) for unit in units]
     return [PlannedUnit(unit, reason) for unit, reason in found if reason is not None]
 
@@ -122,15 +123,14 @@ def reason_to_run(unit: Unit, endings: Mapping[Key, Ending], retry: Retry) -> st
     return f"not measured yet: {', '.join(missing)}" if missing else None
 
 
-def status(study: Study, store: Store) -> "pd.DataFrame":
+def status(study: Study | Inquiry, store: Store) -> "pd.DataFrame":
     """How many measurements of each kind and tier are there: columns kind, tier, wanted, each status, missing."""
     import pandas as pd
 
     endings = store.endings()
     counts: dict[tuple[str, int | None], Counter[str]] = {}
-    for unit in units_of(study):
-        kind = "prediction" if isinstance(unit, PredictionUnit) else "training"
-        count = counts.setdefault((kind, unit.cell.tier), Counter())
+    for unit in asked_units(study):
+        count = counts.setdefault((unit.kind, unit.cell.tier), Counter())
         for key in unit.keys:
             count["wanted"] += 1
             count[str(endings[key].status) if key in endings else "missing"] += 1

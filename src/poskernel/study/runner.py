@@ -17,10 +17,11 @@ from typing import Any
 from poskernel.errors import InputError, Terminated
 from poskernel.study.batching import ONE_BY_ONE, Batching
 from poskernel.study.grid import Study
+from poskernel.study.inquiry import Inquiry, asked_units
 from poskernel.study.planning import WHOLE, PlannedUnit, Retry, Shard, plan, reason_to_run, reason_to_start
 from poskernel.study.progress import Progress, Silent, Standing
 from poskernel.study.store import CellRow, Store
-from poskernel.study.units import Measurement, Status, Unit, units_of
+from poskernel.study.units import Measurement, Status, Unit
 from poskernel.study.workers import WorkerPool, Workers, cores
 
 ATTEMPTS = 3
@@ -174,7 +175,7 @@ class Run:
 
 
 def run(
-    study: Study,
+    study: Study | Inquiry,
     store: Store,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -199,7 +200,7 @@ def run(
     check_limits(workers, attempts, unit_seconds)
     weights = None if weights is None else weights.absolute()  # workers elsewhere have another working folder
     planned = plan(study, store, retry, weights, shard, batching)
-    skipped = len(shard.part(batching.of(units_of(study)))) - len(planned)
+    skipped = len(shard.part(batching.of(asked_units(study)))) - len(planned)
     began = time.monotonic()
     if not planned:
         return Summary(0, skipped, 0, 0.0)

@@ -85,7 +85,7 @@ class CellRow:
     @classmethod
     def of(cls, cell: Cell) -> "CellRow":
         """The row of a cell."""
-        return cls(cell.id, cell.label, cell.task.name, cell.tier, cell.train_length, cell.selection_rule, cell.config)
+        return cls(cell.id, cell.label, cell.task_name, cell.tier, cell.train_length, cell.selection_rule, cell.config)
 
 
 @dataclass(frozen=True)

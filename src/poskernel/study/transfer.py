@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from poskernel.errors import InputError
 from poskernel.storage import write_whole
-from poskernel.study.grid import Study, canonical
+from poskernel.study.grid import Study
+from poskernel.study.inquiry import Inquiry, asked_config, asked_units
 from poskernel.study.merging import Merged, merge_rows
 from poskernel.study.store import CellRow, Made, Store, frame
-from poskernel.study.units import NO_SEED, Key, Measurement, Status, units_of
+from poskernel.study.units import NO_SEED, Key, Measurement, Status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,9 +48,9 @@ def encode(rows: Sequence[dict[str, Any]], form: str) -> bytes:
     return buffer.getvalue()
 
 
-def export(study: Study, store: Store, form: str, path: Path | None = None) -> None:
+def export(study: Study | Inquiry, store: Store, form: str, path: Path | None = None) -> None:
     """Write a study's measurements to a file, whole or not at all, or to standard output."""
-    data = encode(store.rows(units_of(study)), form)
+    data = encode(store.rows(asked_units(study)), form)
     if path is not None:
         write_whole(path, data)
     else:
@@ -57,14 +58,14 @@ def export(study: Study, store: Store, form: str, path: Path | None = None) -> N
         sys.stdout.buffer.flush()
 
 
-def write_results(study: Study, store: Store, folder: Path, command: Sequence[str]) -> None:
+def write_results(study: Study | Inquiry, store: Store, folder: Path, command: Sequence[str]) -> None:
     """A study's rows and their manifest, to be committed: `rows.parquet` and `manifest.json`."""
-    rows = store.rows(units_of(study))
+    rows = store.rows(asked_units(study))
     if not rows:
-        raise InputError(f"study '{study.name}' has no measurement in '{store.path}': run it first.")
+        raise InputError(f"'{study.name}' has no measurement in '{store.path}': run it first.")
     data, used = encode(rows, "parquet"), {row["cell"] for row in rows}
     cells = [asdict(cell) for cell in store.cells().values() if cell.id in used]
-    about = manifest(canonical(study, defaults=True), command, {ROWS_FILE: data})
+    about = manifest(asked_config(study), command, {ROWS_FILE: data})
     write_whole(folder / ROWS_FILE, data)
     write_whole(folder / MANIFEST_FILE, json.dumps({**about, "rows": len(rows), "cells": cells}, indent=1) + "\n")
 

@@ -19,7 +19,7 @@ from poskernel.models.training import (
 )
 from poskernel.models.transformer import Transformer
 from poskernel.realizability import ContentRow, content_alphas, existence_answers, predict
-from poskernel.study.grid import Cell, PredictionCell, Study, TrainingCell
+from poskernel.study.grid import Cell, PredictionCell, Study, TaskCell, TrainingCell
 from poskernel.threads import one_thread
 
 NO_SEED = -1
@@ -86,24 +86,21 @@ class Measurement:
         return (self.cell, self.metric, self.length, self.seed)
 
 
-Measure = tuple[Cell, Metric, int]
-"""Cell, metric and length of one measurement of a unit."""
-
-
 @dataclass(frozen=True)
 class Unit(ABC):
     """Measurements that are made together."""
 
     cell: Cell
-    lengths: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        self.cell.check_lengths(self.lengths)
 
     @property
     @abstractmethod
-    def measures(self) -> tuple[Measure, ...]:
+    def measures(self) -> Sequence[tuple[Cell, str, int]]:
         """Cell, metric and length of each measurement."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What its work is: a word for the table of what is there."""
 
     @property
     def run_seed(self) -> int:
@@ -162,8 +159,28 @@ class Unit(ABC):
         return (self,)
 
 
+Measure = tuple[TaskCell, Metric, int]
+"""Cell, metric and length of one measurement of a study's unit."""
+
+
 @dataclass(frozen=True)
-class TrainingUnit(Unit):
+class GridUnit(Unit):
+    """A unit of a study's grid: one encoding and task, at some lengths."""
+
+    cell: TaskCell
+    lengths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.cell.check_lengths(self.lengths)
+
+    @property
+    @abstractmethod
+    def measures(self) -> tuple[Measure, ...]:
+        """Cell, metric and length of each measurement."""
+
+
+@dataclass(frozen=True)
+class TrainingUnit(GridUnit):
     """Train one model and evaluate it at every length."""
 
     cell: TrainingCell
@@ -182,6 +199,11 @@ class TrainingUnit(Unit):
                 *((cell, Metric.LENGTH_GENERALIZATION, length) for length in self.lengths),
             )
         )
+
+    @property
+    def kind(self) -> str:
+        """A model is trained."""
+        return "training"
 
     @property
     def run_seed(self) -> int:
@@ -217,9 +239,9 @@ class TrainingUnit(Unit):
             trained, {each: self.accuracy(trained, models[each[0]], *each[1:]) for each in self.measures}
         )
 
-    def models(self, trained: TrainedModel) -> dict[Cell, Transformer]:
+    def models(self, trained: TrainedModel) -> dict[TaskCell, Transformer]:
         """What each cell measures: the trained model, and the same under each test encoding."""
-        models: dict[Cell, Transformer] = {self.cell: trained.model}
+        models: dict[TaskCell, Transformer] = {self.cell: trained.model}
         for encoding in self.test_encodings:
             models[self.cell.tested(encoding)] = under(trained.model, encoding)
         return models
@@ -258,7 +280,7 @@ class TrainingUnit(Unit):
 
 
 @dataclass(frozen=True)
-class PredictionUnit(Unit):
+class PredictionUnit(GridUnit):
     """Alpha of the selected kernel, and whether another would do, at every length."""
 
     cell: PredictionCell
@@ -273,6 +295,11 @@ class PredictionUnit(Unit):
         metrics += [Metric.EXISTS] if self.existence else []
         metrics += [Metric.ALPHA_CONTENT, Metric.ALPHA_PLUS, Metric.ALPHA_GRADED] if self.content else []
         return tuple((self.cell, metric, length) for metric in metrics for length in self.lengths)
+
+    @property
+    def kind(self) -> str:
+        """A kernel is fitted."""
+        return "prediction"
 
     @property
     def cost(self) -> float:
@@ -336,9 +363,9 @@ def exists_measurement(key: Key, answer: str | None) -> Measurement:
     return Measurement(*key, value=EXISTENCE_VALUE.get(word), status=status, reason=word, transient=undecided)
 
 
-def units_of(study: Study) -> list[Unit]:
+def units_of(study: Study) -> list[GridUnit]:
     """Every unit of a study once: predictions first, then all models of the first seed, of the second, and so on."""
-    units: dict[Unit, None] = {}
+    units: dict[GridUnit, None] = {}
     for axes in study.axes:
         for cell in axes.prediction_cells():
             first = cell.rule == axes.rules[0]
