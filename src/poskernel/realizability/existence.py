@@ -8,25 +8,23 @@ programme whose answer is verified by substitution both ways.
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 import numpy as np
-from jaxtyping import Float
 
 from poskernel.encodings import Encoding, KernelFamily, LinearFamily, RelativeFamily
 from poskernel.errors import InputError, RunError
 from poskernel.realizability.alignment import targets_conflict
-from poskernel.realizability.margin_programme import POSITIVE, best_margin, distinct_rows, margin_constraints
+from poskernel.realizability.cone import Programme, decide, programme, rounds
 from poskernel.storage import cache_folder, write_whole
 from poskernel.tasks import Targets, Task
 
 logger = logging.getLogger(__name__)
 
-IMPOSSIBLE = 1e-9
-"""An upper bound on the margin (with |w| <= 1) at or below this counts as none."""
+VERSION = b"poskernel existence 3"
+"""Of what counts as an answer: cached ones of another version are not read."""
 
 
 class Exists(StrEnum):
@@ -49,6 +47,8 @@ class Existence:
     upper_bound: float | None
     """No kernel with |w| <= 1 has a larger margin."""
     reason: str
+    proved: bool = True
+    """Whether a no is proved; otherwise its margin is bounded by what rounding explains."""
 
 
 def existence(
@@ -65,8 +65,10 @@ def existence(
     All rows count, not the new ones alone. With a `test_encoding`, or where the family changes with the length, the
     same weights stand for other logits at `length`. `seconds` bounds the linear programme; beyond it the answer is
     undecided. Not applicable where the kernels are not linear in their weights, or none is defined. Answers are cached
-    by the content of the programme under POSKERNEL_CACHE.
+    by the content of the programme under POSKERNEL_CACHE. Raises InputError where nothing is asked or no time is given.
     """
+    if not seconds >= 0:
+        raise InputError(f"the time limit of existence is {seconds}: give a number of seconds, 0 or more.")
     if length is not None and length <= train_length:
         raise InputError(f"length {length} is not beyond the training length {train_length}: give a longer one.")
     tested = encoding if test_encoding is None else test_encoding
@@ -83,16 +85,22 @@ def existence(
         )
     if length is not None and tested.drawn:
         return not_applicable(f"what '{tested.name}' is at length {length} is drawn at random")
-    families = [encoding.family(train_length, train_length)]
-    families += [] if length is None else [tested.family(train_length, length)]
-    targets = [task.targets(train_length)] + ([] if length is None else [task.targets(length)])
-    return linear_existence(families, targets, seconds, cache)
+    lengths = [train_length] if length is None else [train_length, length]
+    targets = [task.targets(each) for each in lengths]
+    for each, asked in zip(lengths, targets, strict=True):
+        if not len(asked.query):
+            raise InputError(f"task '{task.name}' has no query row at length {each}: give a longer one.")
+    families = [encoding.family(train_length, train_length), tested.family(train_length, lengths[-1])][: len(lengths)]
+    return linear_existence(families, targets, seconds, cache, rounds(encoding) or rounds(tested))
 
 
 def linear_existence(
-    families: Sequence[KernelFamily], targets: Sequence[Targets], seconds: float, cache: bool
+    families: Sequence[KernelFamily], targets: Sequence[Targets], seconds: float, cache: bool, rounded: bool
 ) -> Existence:
-    """Do any weights solve each family's targets: by certificates, else by the linear programme."""
+    """Do any weights solve each family's targets: by certificates, else by the linear programme.
+
+    `rounded` says that the features are roundings of irrational numbers.
+    """
     linear = [family for family in families if isinstance(family, LinearFamily)]
     if len(linear) < len(families):
         return not_applicable("the logits are not linear in the weights on one grid")
@@ -100,15 +108,12 @@ def linear_existence(
         if isinstance(family, RelativeFamily) and (cycle := order_cycle(wanted)):
             chain = " > ".join(str(offset) for offset in [*cycle, cycle[0]])
             return Existence(Exists.NO, None, 0.0, f"the targets order offsets in a cycle: {chain}")
-    rows = distinct_rows(np.vstack([margin_constraints(*pair) for pair in zip(linear, targets, strict=True)]))
-    if not rows.any(axis=1).all():
-        return Existence(Exists.NO, None, 0.0, "the target and another key have equal features, so they always tie")
-    upper = linear[0].upper_bounds().numpy()
+    asked = programme(linear, targets, rounded)
 
     def answer() -> Existence:
-        return programme_answer(rows, upper, seconds)
+        return programme_answer(asked, seconds)
 
-    return cached(rows, upper, answer) if cache else answer()
+    return cached(asked, answer) if cache else answer()
 
 
 def not_applicable(reason: str) -> Existence:
@@ -116,26 +121,15 @@ def not_applicable(reason: str) -> Existence:
     return Existence(Exists.NOT_APPLICABLE, None, None, reason)
 
 
-def programme_answer(
-    rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], seconds: float
-) -> Existence:
-    """The linear programme's answer, accepted only as far as substitution supports it."""
-    started = time.monotonic()
-    best = best_margin(rows, upper, seconds)
-    stopped = f", where the limit of {seconds:g} s ended the search" if time.monotonic() - started >= seconds else ""
-    margin = best.margin if best.positive else None
-    bound = best.upper_bound if np.isfinite(best.upper_bound) else None
-    if best.positive:
-        return Existence(Exists.YES, margin, bound, f"a kernel with margin {best.margin:.2g} exists")
-    if bound is not None and bound <= IMPOSSIBLE:
-        return Existence(Exists.NO, None, bound, f"dual weights bound every margin by {bound:.2g}")
-    known = "no bound" if bound is None else f"the margin is between {best.margin:.2g} and {bound:.2g}"
-    return Existence(
-        Exists.UNDECIDED,
-        None,
-        bound,
-        f"{known}{stopped}; a margin must exceed {POSITIVE:g} to count",
-    )
+def programme_answer(asked: Programme, seconds: float) -> Existence:
+    """The answer of certificates and the linear programme, accepted only as far as substitution supports it."""
+    found = decide(asked, seconds)
+    bound = found.bound if np.isfinite(found.bound) else None
+    if found.margin is not None:
+        return Existence(Exists.YES, found.margin, bound, f"a kernel with margin {found.margin:.2g} exists")
+    if found.empty:
+        return Existence(Exists.NO, None, bound, found.why, found.proved)
+    return Existence(Exists.UNDECIDED, None, bound, found.why, False)
 
 
 def order_cycle(targets: Targets) -> list[int] | None:
@@ -170,12 +164,10 @@ def order_cycle(targets: Targets) -> list[int] | None:
     return best
 
 
-def cached(
-    rows: Float[np.ndarray, "constraint weight"], upper: Float[np.ndarray, " weight"], answer: Callable[[], Existence]
-) -> Existence:
+def cached(asked: Programme, answer: Callable[[], Existence]) -> Existence:
     """The stored answer to the same programme, or a new one, stored unless undecided (more time may decide it)."""
-    digest = hashlib.sha256(b"poskernel existence 2")
-    for array in (rows, upper):
+    digest = hashlib.sha256(VERSION + (b" rounded" if asked.rounded else b""))
+    for array in (asked.rows, asked.upper, asked.resolution):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     path = cache_folder() / "existence" / f"{digest.hexdigest()}.json"

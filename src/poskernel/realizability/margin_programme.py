@@ -11,13 +11,13 @@ from poskernel.encodings import LinearFamily, RelativeFamily
 from poskernel.tasks import Targets
 
 POSITIVE = 1e-6
-"""A margin counts only if substituting the weights gives more than this, with |w| <= 1.
+"""A margin counts only if substituting the weights gives more than this share of the largest entry, with |w| <= 1.
 
-The solver's tolerance is 1e-7.
+The solver's tolerance is 1e-7. A share, so that features of another size hold the same kernels.
 """
 
 TOLERANCE = 1e-9
-"""How far a row may fall below the programme's margin before it is added: rounding, not a violation."""
+"""How far, in largest entries, a row may fall below the programme's margin before it is added: rounding."""
 FIRST_CONSTRAINTS, ADDED_CONSTRAINTS = 256, 128
 
 
@@ -30,11 +30,15 @@ class BestMargin:
     upper_bound: float
     """No |w| <= 1 has a larger margin: from the dual weights, valid whatever the solver's state."""
     weights: Float[np.ndarray, " weight"] | None
+    dual: Float[np.ndarray, " constraint"] | None = None
+    """Weights of the constraints, at least 0 with sum 1, that give the upper bound; None where the solver gave none."""
+    unit: float = 1.0
+    """Largest |entry| of the constraints: what a margin is measured against."""
 
     @property
     def positive(self) -> bool:
         """Whether a positive margin was verified."""
-        return self.margin > POSITIVE
+        return self.margin > POSITIVE * self.unit
 
 
 def margin_constraints(family: LinearFamily, targets: Targets) -> Float[np.ndarray, "constraint weight"]:
@@ -66,23 +70,30 @@ def best_margin(
 ) -> BestMargin:
     """Maximise gamma with rows w >= gamma, |w| <= 1 and w <= upper, by HiGHS' dual simplex; gamma is free.
 
-    Few of the constraints bind: it starts from some and adds the most violated until none is. The answer is verified
-    both ways by
-    substitution into all rows: weights give a lower bound, dual weights an upper one. After `seconds` the best so
-    far is
-    returned, which then leaves a gap between the two.
+    The solver's tolerances are absolute, so the largest entry is brought to 1. Few of the constraints bind: it starts
+    from some and adds the most violated until none is. The answer is verified both ways by substitution into all rows:
+    weights give a lower bound, dual weights an upper one. After `seconds` the best so far is returned, which then
+    leaves a gap between the two.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
+    unit = float(np.abs(rows).max(initial=0.0)) or 1.0
+    sized = rows if unit == 1.0 else rows / unit
     working = np.zeros(len(rows), dtype=bool)
     working[np.linspace(0, len(rows) - 1, min(len(rows), FIRST_CONSTRAINTS)).astype(int)] = True
-    best = BestMargin(float("nan"), float("inf"), None)
+    best = BestMargin(float("nan"), float("inf"), None, None, unit)
     while True:
         left = None if deadline is None else deadline - time.monotonic()
-        solved = best if left is not None and left <= 0 else solve(rows[working], upper, left)
-        if solved.weights is None or solved is best:
+        if left is not None and left <= 0:
             return best
-        values = rows @ solved.weights
-        best = better(best, BestMargin(float(values.min()), solved.upper_bound, solved.weights))
+        solved = solve(sized[working], upper, left)
+        if solved.weights is None:
+            return best
+        values = sized @ solved.weights
+        dual = None if solved.dual is None else np.zeros(len(rows))
+        if dual is not None:
+            dual[working] = solved.dual
+        margin = float((rows @ solved.weights).min())
+        best = better(best, BestMargin(margin, solved.upper_bound * unit, solved.weights, dual, unit))
         violated = np.flatnonzero((values < solved.margin - TOLERANCE) & ~working)
         if not len(violated):
             return best
@@ -90,9 +101,10 @@ def best_margin(
 
 
 def better(first: BestMargin, second: BestMargin) -> BestMargin:
-    """The larger verified margin with its weights, and the smaller upper bound: both stay valid."""
+    """The larger verified margin with its weights, and the smaller upper bound with its own: both stay valid."""
     chosen = first if first.margin >= second.margin else second  # nan compares false
-    return BestMargin(chosen.margin, min(first.upper_bound, second.upper_bound), chosen.weights)
+    bounding = first if first.upper_bound < second.upper_bound else second
+    return BestMargin(chosen.margin, bounding.upper_bound, chosen.weights, bounding.dual, second.unit)
 
 
 def solve(
@@ -115,8 +127,9 @@ def solve(
         return BestMargin(float("nan"), float("inf"), None)
     weights = np.clip(solution.x[:width], -1.0, ceiling)
     dual = np.maximum(-np.asarray(solution.ineqlin.marginals), 0.0)
-    bound = float("inf")
-    if dual.sum() > 0:
-        pull = rows.T @ (dual / dual.sum())
-        bound = float(np.maximum(pull * ceiling, -pull).sum())
-    return BestMargin(float((rows @ weights).min()), bound, weights)
+    if not dual.sum() > 0:
+        return BestMargin(float((rows @ weights).min()), float("inf"), weights)
+    dual /= dual.sum()
+    pull = rows.T @ dual
+    bound = float(np.maximum(pull * ceiling, -pull).sum())
+    return BestMargin(float((rows @ weights).min()), bound, weights, dual)

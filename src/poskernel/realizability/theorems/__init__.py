@@ -2,8 +2,8 @@
 
 from poskernel.realizability.theorems.characterization import Characterization, characterize
 from poskernel.realizability.theorems.check import Check, Effort
-from poskernel.realizability.theorems.statements import Verdict
 from poskernel.realizability.theorems.table import claims, run_checks, theory_document
+from poskernel.realizability.theorems.verdicts import Verdict
 
 __all__ = [
     "Characterization",

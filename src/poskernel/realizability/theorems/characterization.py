@@ -13,7 +13,9 @@ from poskernel.encodings.encoding import require_positive
 from poskernel.errors import InputError
 from poskernel.realizability.prediction import check_lengths, predict
 from poskernel.realizability.selection import SelectionRule, parse_rule, rule_label
-from poskernel.realizability.theorems.statements import PAGES, Answer, Case, Verdict
+from poskernel.realizability.theorems.case import Case
+from poskernel.realizability.theorems.statements import answer_of
+from poskernel.realizability.theorems.verdicts import PAGES, Answer, Verdict
 from poskernel.tasks import ContentTask, Task, parse_task
 
 CHARACTERIZE_SCHEMA = "poskernel.characterize/1"
@@ -47,7 +49,7 @@ class Characterization:
     length: int
     """Length of the three figures below: three times the training length."""
     kernel_alpha: float | None
-    """Alpha of the kernel that was found."""
+    """Alpha of the kernel that was found; None where none is shown, or no row is scored there."""
     selected_alpha: float | None
     """Alpha of the kernel that the rule selects."""
     rule: str
@@ -83,11 +85,13 @@ def characterize(
             f"horizon is {horizon} at training length {train_length}: give {10 * train_length} to "
             f"{RelativeEncoding.reach_horizon}."
         )
-    case = Case(encoding, task, train_length, horizon, existence_seconds)
-    answer, length = case.answer(), 3 * train_length
-    beside = selected_alpha(encoding, task, train_length, length, rule)
+    case, length = Case(encoding, task, train_length, horizon, existence_seconds), 3 * train_length
+    if not isinstance(task, ContentTask) and not len(case.trained.query):
+        raise InputError(f"task '{task.name}' has no query row at training length {train_length}: give a longer one.")
+    answer = answer_of(case)
+    beside = selected_alpha(case, length, rule)
     unsure = answer.demand is not None and answer.verdict is not Verdict.TRANSFERS and case.linear
-    demand = answer.demand
+    demand, together = answer.demand, case.exists(length) if unsure else None
     return Characterization(
         encoding=encoding.effective,
         task=task.name,
@@ -106,7 +110,7 @@ def characterize(
         kernel_alpha=case.alpha_of(answer.weights, length),
         selected_alpha=beside,
         rule=rule_label(rule),
-        exists=str(case.exists(length)) if unsure else None,
+        exists=None if together is None else str(together),
     )
 
 
@@ -128,11 +132,11 @@ def check_question(encoding: object, task: object, train_length: object, horizon
     require_positive(seconds, "the time limit of existence")
 
 
-def selected_alpha(encoding: Encoding, task: Task, train_length: int, length: int, rule: SelectionRule) -> float | None:
-    """Alpha of the kernel that a rule selects; None where no kernel or no target is defined before training."""
-    if encoding.no_kernel or isinstance(task, ContentTask):
+def selected_alpha(case: Case, length: int, rule: SelectionRule) -> float | None:
+    """Alpha of the kernel that a rule selects; None where no kernel, no target or no row to score is defined."""
+    if case.encoding.no_kernel or isinstance(case.task, ContentTask) or not case.scores(length):
         return None
-    found = predict(encoding, task, train_length, [length], rule, existence=False, horizon=2 * length)
+    found = predict(case.encoding, case.task, case.train_length, [length], rule, existence=False, horizon=2 * length)
     return found.rows[0].alpha
 
 

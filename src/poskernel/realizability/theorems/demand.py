@@ -126,19 +126,21 @@ def vanishing(lengths: Sequence[int], exceptions: Sequence[float]) -> tuple[bool
     """Whether a share of exceptions vanishes as the length grows, judged by its last four lengths, and in words.
 
     Vanishes: below RARE and falling faster than the length to the power FALLING. Does not: at RARE or more and not so
-    falling, or constant to within the power FLAT at any size. Else None.
+    falling, or constant to within the power FLAT at any size. Else None; a power needs three of the four lengths.
     """
     last = list(zip(lengths, exceptions, strict=True))[-4:]
     final = last[-1][1]
     if not any(share for _, share in last[-3:]):
         return True, ""
     positive = [(math.log(length), math.log(share)) for length, share in last if share > 0]
-    power = slope(positive) if len(positive) > 1 else 0.0
+    if len(positive) < 3:
+        return None, f"exceptions at {len(positive)} of the last {len(last)} lengths, too few to see where they tend"
+    power = slope(positive)
     if final < RARE and power < FALLING:
         return True, f"a share that falls like the length to the power {power:.2f}"
     if final >= RARE and power > FALLING:
         return False, "a share that does not vanish"
-    if len(positive) == len(last) > 2 and abs(power) <= FLAT:
+    if len(positive) == len(last) and abs(power) <= FLAT:
         return False, "a share that stays the same as the length grows"
     return None, f"a share that goes like the length to the power {power:.2f}, from which no limit can be told"
 

@@ -30,11 +30,13 @@ class Tail:
     settles: bool
     """All deep rows of a kernel take one offset, or none (a tie), for ever."""
     why: str
+    falls: bool = False
+    """Every kernel falls strictly from offset 0 on, or is constant."""
 
 
 BUCKETS = Tail(True, "its kernels are constant from some offset on, so all deep rows take one offset or tie")
 """Beyond the last bucket all offsets tie: the winner is the best of finitely many, or there is none."""
-FALLING = Tail(True, "its kernels fall from offset 0 on, so every row takes offset 0 or ties")
+FALLING = Tail(True, "its kernels fall from offset 0 on, so every row takes offset 0 or ties", True)
 DAMPED = Tail(
     True, "its kernels tend to 0 through positive values, so the highest is reached and deep rows stay with it"
 )

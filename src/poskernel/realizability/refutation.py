@@ -1,0 +1,100 @@
+"""Proofs that no weights make every constraint positive: combinations of the constraints that leave nothing.
+
+Farkas: no w has A w > 0 (and w <= 0 where an encoding bounds it) exactly if some y >= 0, not 0, has y'A = 0 on the free
+columns and y'A >= 0 on the bounded ones. A linear programme gives such a y up to rounding; that alone proves nothing,
+since a margin may be smaller than rounding. Two kinds of y do: one that cancels in exact arithmetic, where the entries
+are whole numbers in some unit of their column, and one that stays positive under any change of the entries by their
+rounding errors.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from jaxtyping import Float
+
+LARGEST_DENOMINATOR = 1000
+"""Of the shares that the corners of a programme in whole numbers are looked for among."""
+LEAST_SHARE = 1e-9
+"""Of the largest dual weight: what is smaller is the solver's rounding."""
+EPSILON = float(np.finfo(np.float64).eps)
+
+Rows = Float[np.ndarray, "constraint weight"]
+Columns = Float[np.ndarray, " weight"]
+
+
+def refuted(rows: Rows, upper: Columns, dual: Float[np.ndarray, " constraint"] | None, resolution: Columns) -> bool:
+    """Whether these dual weights prove that no admissible weights make every row positive.
+
+    `resolution` is how far rounding may have put an entry of each column off; 0 where the entries are exact.
+    """
+    if dual is None or not dual.max() > 0:
+        return False
+    chosen = dual > LEAST_SHARE * dual.max()
+    support, share = rows[chosen], dual[chosen] / dual.max()
+    bounded = upper <= 0
+    return cancels(support, share, bounded, resolution) or withstands(support, share, bounded, resolution)
+
+
+def whole_numbers(rows: Rows) -> tuple[Rows, Columns]:
+    """Each column in units of its smallest entry, rounded, and whether that is exact."""
+    size = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=0, initial=np.inf)
+    unit = np.where(np.isfinite(size), size, 1.0)
+    with np.errstate(over="ignore"):
+        whole = np.rint(rows / unit)
+        exact = (whole * unit == rows).all(axis=0) & (np.abs(whole).max(axis=0, initial=0.0) < 2**53)
+    return whole, exact
+
+
+def cancels(
+    support: Rows, share: Float[np.ndarray, " constraint"], bounded: np.ndarray, resolution: Columns
+) -> bool:
+    """Whether simple fractions near the dual weights cancel the rows exactly."""
+    whole, exact = whole_numbers(support)
+    if not exact.all() or resolution.any():
+        return False
+    parts = [Fraction(each).limit_denominator(LARGEST_DENOMINATOR) for each in share.tolist()]
+    common = math.lcm(*(part.denominator for part in parts))
+    counts = np.array([int(part * common) for part in parts], dtype=object)
+    used = whole.any(axis=0)
+    pull = counts @ whole[:, used].astype(np.int64).astype(object)
+    return bool(counts.any()) and all(
+        each >= 0 if limited else each == 0 for each, limited in zip(pull, bounded[used], strict=True)
+    )
+
+
+def withstands(
+    support: Rows, share: Float[np.ndarray, " constraint"], bounded: np.ndarray, resolution: Columns
+) -> bool:
+    """Whether the dual weights are the one solution of as many equations, positive whatever the rounding errors.
+
+    Unknown are the weights y of the rows and the slack z of the bounded columns; known y'A - z = 0 and sum y = 1.
+    With M x = e, M the matrix of these equations and |dM| <= E, the solution moves by at most r |x| / (1 - r) where
+    r is the norm of |M^-1| E.
+    """
+    used = support.any(axis=0) | (resolution > 0)
+    matrix, error, limited = support[:, used], resolution[used], bounded[used]
+    size = np.abs(matrix).max(axis=0, initial=0.0)
+    size[size == 0] = 1.0
+    matrix, error = matrix / size, error / size
+    length = np.linalg.norm(matrix, axis=1)
+    matrix = matrix / length[:, None]
+    count, width = matrix.shape
+    weighed = share * length
+    slack = np.flatnonzero(limited & (weighed @ matrix > LEAST_SHARE))
+    if count + len(slack) != width + 1:
+        return False
+    equations = np.zeros((width + 1, width + 1))
+    equations[:width, :count], equations[width, :count] = matrix.T, 1.0
+    equations[slack, count + np.arange(len(slack))] = -1.0
+    uncertain = (width + 3) * EPSILON * np.abs(equations)
+    uncertain[:width, :count] += error[:, None] / length
+    try:
+        inverse = np.linalg.inv(equations)
+    except np.linalg.LinAlgError:
+        return False
+    solution = inverse[:, width]
+    moved = float((np.abs(inverse) @ uncertain).sum(axis=1).max())
+    if not moved < 0.5:
+        return False
+    return bool(solution.min() > moved / (1 - moved) * np.abs(solution).max())

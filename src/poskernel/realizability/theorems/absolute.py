@@ -1,0 +1,107 @@
+"""Propositions 1, 3 and 4 on one's own case: features that are affine in the position, sinusoidal, or clamped."""
+
+from itertools import count
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from poskernel.encodings import Alibi, Nope, RelativeEncoding
+from poskernel.realizability.cone import BLOCK, rounds
+from poskernel.realizability.refutation import EPSILON
+from poskernel.realizability.theorems.case import Case
+from poskernel.realizability.theorems.demand import Quantity
+from poskernel.realizability.theorems.verdicts import Answer, Verdict, undecided
+from poskernel.tasks import Targets
+
+AFFINE_UNTIL = 512
+"""Positions over which features are first compared with a straight line: most bend there."""
+
+
+def is_affine(case: Case) -> bool:
+    """Whether every feature is a straight line of the position, as far as float64 and the horizon show.
+
+    Each column is measured against its own size. Sines and cosines never are, however slow.
+    """
+    if type(case.encoding) in (Alibi, Nope):
+        return True
+    if rounds(case.encoding):
+        return False
+    return all(straight(case.feature_table(length + 1)) for length in (min(AFFINE_UNTIL, case.horizon), case.horizon))
+
+
+def straight(table: Float[Tensor, "position feature"]) -> bool:
+    """Whether every column is its own chord, up to the rounding of its values."""
+    share = torch.arange(len(table), dtype=torch.float64)[:, None] / (len(table) - 1)
+    chord = table[0] + share * (table[-1] - table[0])
+    return bool(((table - chord).abs() <= 16 * EPSILON * table.abs().amax(0)).all())
+
+
+def affine(case: Case) -> Answer:
+    """Proposition 1: logits linear in the key peak at an end of the row, so no interior key ever wins."""
+    targets, name = case.trained, "proposition 1"
+    interior = (targets.key > 0) & (targets.key < targets.query)
+    if bool(interior.any()):
+        row, key = int(targets.query[interior][0]), int(targets.key[interior][0])
+        reason = f"logits are affine in the key and peak at key 0 or at the row itself, and row {row} asks for {key}"
+        return Answer(Verdict.CANNOT, name, reason, case.known_tail)
+    unsolved = case.unsolved()
+    if unsolved is not None:
+        return Answer(unsolved.verdict, name, unsolved.reason, unsolved.exact)
+    rising = bool((targets.key == 0).all())
+    demand = case.demand(Quantity.KEY if rising else Quantity.OFFSET)
+    end = "key 0" if rising else "the row itself"
+    exact = demand.exact and case.known_tail
+    if demand.settles and demand.value == 0:
+        found = case.peaked(Targets(torch.tensor([case.horizon]), torch.tensor([0 if rising else case.horizon])))
+        if found.margin is not None:
+            reason = f"a kernel affine in the key peaks at {end} on every row, and {demand.reason}"
+            return Answer(Verdict.TRANSFERS, name, reason, exact, demand, found.weights, found.margin)
+    if demand.settles is False and isinstance(case.encoding, RelativeEncoding):
+        reason = f"the kernels that solve length {case.train_length} peak at {end} on every row, but {demand.reason}"
+        return Answer(Verdict.CANNOT, name, reason, exact, demand)
+    return undecided(f"rows peak at one end or the other, and {demand.reason}", demand, name)
+
+
+def clamped_from(case: Case) -> int | None:
+    """Position, trained, from which all features up to the horizon are the same; None where they go on changing."""
+    table = case.feature_table(case.train_length + 1)
+    for start in count(case.train_length + 1, BLOCK):
+        if start > case.horizon:
+            break
+        later = case.family.values(torch.arange(start, min(start + BLOCK, case.horizon + 1)))
+        if bool((later != table[-1]).any()):
+            return None
+    changes = (table.diff(dim=0) != 0).any(1).nonzero()
+    return int(changes[-1]) + 1 if len(changes) else 0
+
+
+def clamped(case: Case, first: int) -> Answer:
+    """Proposition 4(b): new rows share a query and new keys tie, so one early key may win on all of them."""
+    demand, name = case.demand(Quantity.KEY), "proposition 4"
+    exact = demand.exact and case.known_tail
+    if demand.settles is None:
+        return undecided(demand.reason, demand, name)
+    if not demand.settles or demand.value is None:
+        reason = f"all new rows have the same features, so one key wins on all of them, but {demand.reason}"
+        return Answer(Verdict.CANNOT, name, reason, exact, demand)
+    if demand.value >= first:
+        reason = f"{demand.reason}, and all keys from {first} on have the same features, so they tie"
+        return Answer(Verdict.CANNOT, name, reason, exact, demand)
+    row = max(case.train_length, first + 1)
+    best = case.peaked(Targets(torch.tensor([row]), torch.tensor([demand.value])))
+    if best.margin is not None:
+        reason = f"{demand.reason}, and all new rows see it with the same margin, whatever the length"
+        return Answer(Verdict.TRANSFERS, name, reason, exact, demand, best.weights, best.margin)
+    if best.impossible:
+        reason = f"{demand.reason}, but no kernel that solves length {case.train_length} gives it to new rows"
+        return Answer(Verdict.CANNOT, name, reason, exact and best.proved, demand)
+    return undecided(f"whether one kernel has both is open: {best.why}", demand, name)
+
+
+def sinusoidal(case: Case) -> Answer:
+    """Beyond fixed offsets, which proposition 3(A) answers, nothing is known of features that go on changing."""
+    demand = case.demand()
+    return undecided(
+        f"no statement covers these absolute features where {demand.reason} (conjecture 1 is open)", demand
+    )

@@ -1,0 +1,57 @@
+"""What is answered of one's own case: a verdict, the statement that gives it, and what supports it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from jaxtyping import Float
+from torch import Tensor
+
+from poskernel.realizability.theorems.demand import Demand
+
+SOLVABLE = "existence at the training length"
+"""What fails where no kernel solves the training length: every statement supposes it."""
+PAGES = {
+    "theorem 2": "theorem-2",
+    "proposition 1": "proposition-1",
+    "proposition 2": "proposition-2-rate",
+    "proposition 3": "proposition-3a",
+    "proposition 4": "proposition-4",
+    SOLVABLE: "existence-at-the-training-length",
+    "none": "one-s-own-encoding-and-task",
+}
+"""Where docs/theory.md explains each statement, by the heading's address."""
+
+
+class Verdict(StrEnum):
+    """Does some kernel of the family that solves the training length have alpha tending to 1?"""
+
+    TRANSFERS = "transfers"
+    CANNOT = "cannot"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A verdict, where it comes from, and what supports it."""
+
+    verdict: Verdict
+    theorem: str
+    """Statement of the realizability paper that gives it; "none" where none applies."""
+    reason: str
+    exact: bool
+    """For every length; otherwise as far as the horizon, or float64, shows."""
+    demand: Demand | None = None
+    weights: Float[Tensor, "..."] | None = None
+    """Weights, each at most 1 in size, of a kernel that transfers; None where float64 cannot show that it does."""
+    margin: float | None = None
+    """Its least margin over the training length's rows and the offsets up to the horizon, nats."""
+
+
+def undecided(reason: str, demand: Demand | None = None, theorem: str = "none") -> Answer:
+    """No statement decides it."""
+    return Answer(Verdict.UNDECIDED, theorem, reason, False, demand)
+
+
+def unsettled_text(demand: Demand) -> str:
+    """The demand in words, where no offset settles or that is open."""
+    return f"{'no offset settles' if demand.settles is False else 'whether an offset settles is open'}: {demand.reason}"
