@@ -4,6 +4,7 @@ One torch thread a process: the suite's arrays are small, and two processes shar
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from jaxtyping import install_import_hook
 
 install_import_hook("poskernel", "beartype.beartype")
 torch.set_num_threads(1)
+# A suite started in the background inherits an ignored interrupt and would hand it on to all it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
