@@ -1,6 +1,7 @@
 import importlib
 import json
-from dataclasses import asdict
+import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from poskernel.encodings import (
     LearnedGaussian,
     Nope,
     Randomized,
+    RelativeEncoding,
     Rope,
     Shaw,
     Sinusoidal,
@@ -201,19 +203,65 @@ def test_slow_rope_frequencies_still_hold_a_kernel(scale: float, margin: float) 
     assert found.margin == pytest.approx(margin, rel=0.02)
 
 
-def test_below_the_solver_s_tolerance_nothing_is_claimed() -> None:
-    """At a thousandth of the frequencies the margin is real but below 1e-6: neither yes nor no."""
-    found = existence(Rope(scale=1e-3), TASKS["skip3"], 20)
-    assert found.answer is Exists.UNDECIDED
-    assert found.margin is None
-    assert "a margin must exceed 1e-06 to count" in found.reason
+def test_small_margins_count_as_far_as_rounding_lets_them() -> None:
+    """At a thousandth of the frequencies the margin is 7e-7, at 1e-5 it is 7e-11: real, and proved by substitution."""
+    for scale, margin in ((1e-3, 7.3e-7), (1e-5, 7.3e-11)):
+        found = existence(Rope(scale=scale), TASKS["skip3"], 20)
+        assert found.answer is Exists.YES
+        assert found.margin == pytest.approx(margin, rel=0.02)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-9, 1e-12])
+def test_what_float64_does_not_hold_is_neither_yes_nor_no(scale: float) -> None:
+    """1 - cos loses all digits: the features of all offsets look alike, or on one line."""
+    for task in ("prev", "skip3", "first"):
+        found = existence(Rope(scale=scale), TASKS[task], 20)
+        assert found.answer is not Exists.NO
+        assert found.answer is Exists.YES or "float64 does not" in found.reason
+    found = existence(Rope(scale=scale), TASKS["prev"], 20)
+    assert (found.answer, found.margin, found.proved) == (Exists.UNDECIDED, None, False)
+
+
+@dataclass(frozen=True)
+class Unit(RelativeEncoding):
+    """T5's buckets in another unit."""
+
+    name = "unit"
+    size: float
+
+    def basis(self, offset: torch.Tensor) -> torch.Tensor:
+        return self.size * T5().basis(offset)
+
+
+@pytest.mark.parametrize("size", [1e-10, 1e-7, 1e5])
+def test_no_unit_changes_the_answer(size: float) -> None:
+    assert answers(Unit(size)) == answers(T5())
+    assert all(existence(Unit(size), TASKS[task], 20).proved for task in POSITIONAL)
+
+
+def test_every_no_of_the_built_in_encodings_is_proved() -> None:
+    for encoding in (Nope(), Alibi(), Alibi(free_slope=True), Learned(), T5(), Shaw(4), KerpleLog(), Rope()):
+        for length in (None, 60):
+            found = [existence(encoding, TASKS[task], 20, length) for task in POSITIONAL]
+            assert all(each.proved for each in found), encoding.name
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan])
+def test_a_time_limit_is_no_less_than_0(seconds: float) -> None:
+    with pytest.raises(InputError, match="time limit of existence is"):
+        existence(Rope(), TASKS["prev"], 20, seconds=seconds)
+
+
+def test_no_query_row_is_no_question() -> None:
+    with pytest.raises(InputError, match="'skip5' has no query row at length 4"):
+        existence(Rope(), TASKS["skip5"], 4)
 
 
 def test_no_time_leaves_it_undecided_and_uncached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POSKERNEL_CACHE", str(tmp_path))
     found = existence(Rope(), TASKS["copy"], 20, 60, seconds=0.0)
     assert found.answer is Exists.UNDECIDED
-    assert "the limit of 0 s ended the search" in found.reason
+    assert "stopped at its limit of 0 s" in found.reason
     assert not list(tmp_path.rglob("*.json"))
     assert existence(Rope(), TASKS["copy"], 20, 60).answer is Exists.YES
 
@@ -312,7 +360,8 @@ def test_content_tasks_have_no_kernel_at_stake() -> None:
         existence(Rope(), TASKS["induction"], 20)
 
 
-def test_a_limit_that_was_not_reached_is_not_named():
-    """The margin is real but below the solver's resolution: time would not help."""
-    found = existence(Rope(scale=1e-3), TASKS["skip3"], 20)
-    assert found.answer is Exists.UNDECIDED and "limit" not in found.reason
+def test_a_limit_that_was_not_reached_is_not_named() -> None:
+    """The margin is real but below what float64 resolves: time would not help."""
+    found = existence(Rope(scale=1e-7), TASKS["skip3"], 20)
+    assert found.answer is Exists.UNDECIDED
+    assert "limit" not in found.reason

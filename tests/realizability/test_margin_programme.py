@@ -46,6 +46,27 @@ def test_what_counts_as_a_margin() -> None:
     assert best_margin(np.array([[2e-6]]), np.array([np.inf])).positive
     assert not BestMargin(1e-6, 1.0, np.ones(1)).positive
     assert not BestMargin(math.nan, 1.0, None).positive
+    assert not BestMargin(1e-3, 1.0, np.ones(1), unit=1e3).positive
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-7, 1e5])
+def test_the_unit_of_the_rows_is_that_of_the_margin(unit: float) -> None:
+    rows = np.array([[1.0, 0.0, 0.0], [-1.0, 1.0, 0.0]])
+    best, same = best_margin(unit * rows, FREE), best_margin(rows, FREE)
+    assert best.positive
+    assert best.margin == pytest.approx(unit * same.margin)
+    assert best.upper_bound == pytest.approx(unit * same.upper_bound)
+    none = best_margin(unit * np.vstack([rows, -rows]), FREE)
+    assert not none.positive
+
+
+def test_dual_weights_give_the_bound() -> None:
+    rows = np.random.default_rng(0).standard_normal((700, 3))
+    best = best_margin(rows, FREE)
+    assert best.dual is not None
+    assert best.dual.min() >= 0
+    assert best.dual.sum() == pytest.approx(1)
+    assert float(np.abs(rows.T @ best.dual).sum()) == pytest.approx(best.upper_bound, abs=1e-12)
 
 
 def test_a_contradiction_is_bounded_by_zero() -> None:
@@ -107,6 +128,7 @@ def test_no_time_no_answer() -> None:
 def test_the_better_of_two_keeps_both_bounds() -> None:
     first, second = BestMargin(0.1, 0.9, np.ones(1)), BestMargin(0.3, 1.2, np.zeros(1))
     both = better(first, second)
+    assert both.dual is first.dual
     assert (both.margin, both.upper_bound) == (0.3, 0.9)
     assert both.weights is second.weights
     assert better(BestMargin(math.nan, math.inf, None), first).margin == 0.1

@@ -11,7 +11,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 LARGEST_DENOMINATOR = 1000
 """Of the shares that the corners of a programme in whole numbers are looked for among."""
@@ -21,6 +21,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 Rows = Float[np.ndarray, "constraint weight"]
 Columns = Float[np.ndarray, " weight"]
+Marked = Bool[np.ndarray, " weight"]
 
 
 def refuted(rows: Rows, upper: Columns, dual: Float[np.ndarray, " constraint"] | None, resolution: Columns) -> bool:
@@ -36,7 +37,7 @@ def refuted(rows: Rows, upper: Columns, dual: Float[np.ndarray, " constraint"] |
     return cancels(support, share, bounded, resolution) or withstands(support, share, bounded, resolution)
 
 
-def whole_numbers(rows: Rows) -> tuple[Rows, Columns]:
+def whole_numbers(rows: Rows) -> tuple[Rows, Marked]:
     """Each column in units of its smallest entry, rounded, and whether that is exact."""
     size = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=0, initial=np.inf)
     unit = np.where(np.isfinite(size), size, 1.0)
@@ -46,9 +47,7 @@ def whole_numbers(rows: Rows) -> tuple[Rows, Columns]:
     return whole, exact
 
 
-def cancels(
-    support: Rows, share: Float[np.ndarray, " constraint"], bounded: np.ndarray, resolution: Columns
-) -> bool:
+def cancels(support: Rows, share: Float[np.ndarray, " constraint"], bounded: Marked, resolution: Columns) -> bool:
     """Whether simple fractions near the dual weights cancel the rows exactly."""
     whole, exact = whole_numbers(support)
     if not exact.all() or resolution.any():
@@ -63,9 +62,7 @@ def cancels(
     )
 
 
-def withstands(
-    support: Rows, share: Float[np.ndarray, " constraint"], bounded: np.ndarray, resolution: Columns
-) -> bool:
+def withstands(support: Rows, share: Float[np.ndarray, " constraint"], bounded: Marked, resolution: Columns) -> bool:
     """Whether the dual weights are the one solution of as many equations, positive whatever the rounding errors.
 
     Unknown are the weights y of the rows and the slack z of the bounded columns; known y'A - z = 0 and sum y = 1.

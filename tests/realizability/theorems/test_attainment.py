@@ -1,10 +1,9 @@
-"""The programme at its two scales, and what is said where neither decides."""
+"""The programme behind attainability, and what is said where it does not decide."""
 
-import numpy as np
 import torch
 
 from poskernel.encodings.family import RelativeFamily
-from poskernel.realizability.margin_programme import best_margin, margin_constraints
+from poskernel.realizability.cone import programme
 from poskernel.realizability.theorems.attainment import peak
 from poskernel.tasks import POSITIONAL_TASKS
 
@@ -18,23 +17,15 @@ def family(*powers, scale=1.0):
 
 def asked(of, task, length=20, seconds=10.0):
     targets = POSITIONAL_TASKS[task].targets(length)
-    return peak(of, margin_constraints(of, targets), [targets], seconds)
+    return peak(of, programme([of], [targets]), [targets], seconds)
 
 
 def test_features_of_any_size_hold_the_same_kernels():
-    tiny = family(1, 2, scale=1e-7)
-    rows = margin_constraints(tiny, POSITIONAL_TASKS["first"].targets(20))
-    assert not best_margin(rows, np.full(2, np.inf)).positive  # what the raw programme makes of it
     for scale in (1e-7, 1.0, 1e5):
         found = asked(family(1, 2, scale=scale), "first")
-        assert found.margin > 0 and float(found.weights.abs().max()) <= 1 + 1e-12
-        assert asked(family(1, scale=scale), "prev").impossible
-
-
-def test_the_margin_is_that_of_the_weights():
-    of = family(1, 2, scale=1e-7)
-    found, rows = asked(of, "first"), margin_constraints(of, POSITIONAL_TASKS["first"].targets(20))
-    assert found.margin == float((rows @ found.weights.numpy()).min())
+        assert found.margin > 0 and float(found.weights.abs().max()) <= 1 + 1e-12 and not found.impossible
+        none = asked(family(1, scale=scale), "prev")
+        assert none.impossible and none.proved and none.margin is None
 
 
 def test_equal_features_are_named():
@@ -44,12 +35,11 @@ def test_equal_features_are_named():
 def test_logits_that_outgrow_their_margin_are_named():
     """Offset 1 can be the peak of a d + b d^2, with logits of 1e10 at the far end."""
     of, far = family(1, 2), POSITIONAL_TASKS["prev"].targets(100_000).rows(99_999, 100_000)
-    found = peak(of, margin_constraints(of, far), [far], 10.0)
+    found = peak(of, programme([of], [far]), [far], 10.0)
     assert found.margin is None and not found.impossible
     assert "strict argmax" in found.why and "limit" not in found.why
 
 
 def test_a_limit_that_was_reached_is_named():
-    of = family(0.5, 1, 2, 3)
-    found = asked(of, "prev", 20, seconds=1e-9)
+    found = asked(family(0.5, 1, 2, 3), "prev", 20, seconds=1e-9)
     assert found.margin is None and "limit of 1e-09 s" in found.why

@@ -1,17 +1,14 @@
 """characterize: the verdict, what stands beside it, and what cannot be asked."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
-from own_tasks import is_square, usual_except
+from own_tasks import ByOffset, is_square, usual_except
 from poskernel.encodings import Rope
 from poskernel.errors import InputError
 from poskernel.realizability.theorems.characterization import characterize, check_question
-from poskernel.realizability.theorems.statements import PAGES
-from poskernel.tasks import Skip
+from poskernel.tasks import NO_TARGET, Skip
 
 
 def test_existence_and_selection_stand_side_by_side():
@@ -93,14 +90,39 @@ def test_what_is_no_question(changed, words):
             characterize("rope", "prev", existence_seconds=given["existence_seconds"])
 
 
-def test_every_statement_has_its_page():
-    headings = {
-        re.sub(r"[^a-z0-9]+", "-", line.lstrip("# ").lower()).strip("-")
-        for line in (Path(__file__).parents[3] / "docs" / "theory.md").read_text().splitlines()
-        if line.startswith("#")
-    }
-    assert set(PAGES.values()) <= headings
+def test_the_page_is_that_of_the_statement():
     assert characterize("rope", "copy", horizon=1000).page == "docs/theory.md#theorem-2"
+
+
+class Late(ByOffset):
+    """Rows ask below 20 and from `first` on."""
+
+    name = "late"
+    first = 60
+
+    def target_key(self, query, length):
+        return super().target_key(query, length).masked_fill((query >= 20) & (query < self.first), NO_TARGET)
+
+
+class Never(Late):
+    """No row below 300 asks."""
+
+    name = "never"
+
+    def target_key(self, query, length):
+        return super().target_key(query, length).masked_fill(query < 300, NO_TARGET)
+
+
+def test_a_verdict_needs_no_row_at_three_times_the_training_length():
+    for encoding, verdict in (("rope", "transfers"), ("alibi", "cannot"), ("learned", "cannot")):
+        found = characterize(encoding, Late(lambda query: 0 * query + 1), horizon=20_000)
+        assert found.verdict == verdict
+        assert (found.selected_alpha, found.kernel_alpha) == (None, None)
+
+
+def test_a_task_that_asks_nothing_at_the_training_length_is_refused():
+    with pytest.raises(InputError, match="'never' has no query row at training length 20"):
+        characterize("rope", Never(lambda query: 0 * query + 1), horizon=20_000)
 
 
 def test_drawn_rows_are_not_called_changing_ones():

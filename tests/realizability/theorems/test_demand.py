@@ -71,3 +71,14 @@ def test_a_slow_fall_decides_nothing():
     assert vanishing(lengths, shares)[0] is None
     assert vanishing(lengths, [0.5] * 8)[0] is False
     assert vanishing(lengths, [length**-0.5 for length in lengths])[0] is True
+
+
+def test_one_or_two_lengths_with_exceptions_show_no_tendency():
+    lengths = [100, 200, 400, 800]
+    few = ([0.0, 0.0, 0.0, 0.2], [0.0, 0.0, 0.0, 0.05], [0.0, 0.0, 0.02, 0.01], [0.0, 0.3, 0.0, 0.3])
+    for shares in few:
+        settles, how = vanishing(lengths, shares)
+        assert settles is None and "too few" in how
+    assert vanishing(lengths, [0.0, 0.4, 0.4, 0.4])[0] is False
+    assert vanishing(lengths, [0.0, 0.02, 0.01, 0.005])[0] is True
+    assert vanishing(lengths, [0.1, 0.0, 0.0, 0.0])[0] is True

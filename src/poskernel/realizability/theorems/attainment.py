@@ -1,4 +1,4 @@
-"""The programme behind attainability: a kernel that puts some offsets or keys above others, or a proof that none does."""
+"""The programme behind attainability: a kernel that puts some offsets or keys above others, or a proof of none."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

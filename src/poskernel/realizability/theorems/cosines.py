@@ -46,8 +46,8 @@ def cosine_peak(case: Case) -> Answer | None:
             return None
         least = min(least, judged.least)
     reason = (
-        f"{demand.reason}, and sum_k cos(theta_k (d - {offset})), a kernel of the family, peaks there strictly over all "
-        f"others and solves length {case.train_length}"
+        f"{demand.reason}, and sum_k cos(theta_k (d - {offset})), a kernel of the family, peaks there strictly over "
+        f"all others and solves length {case.train_length}"
     )
     if least <= seen:
         reason += f", though by less than float64 tells from a tie somewhere up to {case.horizon}"

@@ -25,7 +25,9 @@ def answer_of(case: Case) -> Answer:
     if not case.linear:
         if case.encoding.relative:
             return stationary(case)
-        return undecided("no statement covers a family that is neither stationary nor bilinear in features of positions")
+        return undecided(
+            "no statement covers a family that is neither stationary nor bilinear in features of positions"
+        )
     by_formula = cosine_peak(case)
     if by_formula is not None:
         return by_formula

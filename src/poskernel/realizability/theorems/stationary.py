@@ -146,9 +146,7 @@ def aligned_kernel(case: Case, offset: int) -> tuple[Float[Tensor, " weight"], f
     return weights, min(trained.least, float(profile[offset] - rest)), type(case.encoding) in (T5, Shaw)
 
 
-def attained(
-    case: Case, demand: Demand, weights: Float[Tensor, " weight"], margin: float, everywhere: bool
-) -> Answer:
+def attained(case: Case, demand: Demand, weights: Float[Tensor, " weight"], margin: float, everywhere: bool) -> Answer:
     """The demanded offset is the strict global peak of a kernel that solves the training length."""
     how = "over all others" if everywhere else f"over all others up to {case.horizon}"
     reason = f"{demand.reason}, and a kernel with its strict peak there, {how}, solves length {case.train_length}"

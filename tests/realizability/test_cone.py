@@ -1,0 +1,108 @@
+"""Witness, proof or neither, whatever the size of the features."""
+
+import numpy as np
+import pytest
+import torch
+
+from poskernel.encodings import Alibi, Learned, PartialRope, Rope, Shaw, Sinusoidal
+from poskernel.encodings.family import LinearFamily, RelativeFamily
+from poskernel.realizability.cone import Programme, decide, largest_logit, positive_rows, programme, rounds
+from poskernel.tasks import POSITIONAL_TASKS
+
+
+def powers(*exponents, scale=1.0):
+    def basis(offset):
+        return torch.stack([scale * offset.double() ** power for power in exponents], 1)
+
+    return RelativeFamily(basis, "powers")
+
+
+def asked(family, task, rounded=False, length=20):
+    return programme([family], [POSITIONAL_TASKS[task].targets(length)], rounded)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-3, 1.0, 1e5])
+def test_features_of_any_size_hold_the_same_kernels(scale):
+    found = decide(asked(powers(1, 2, scale=scale), "first"), 10.0)
+    assert found.margin > 0 and np.abs(found.weights).max() <= 1 + 1e-12
+    rows = asked(powers(1, 2, scale=scale), "first").rows
+    assert found.margin == float((rows @ found.weights).min())
+    none = decide(asked(powers(1, scale=scale), "prev"), 10.0)
+    assert none.empty and none.proved and none.weights is None
+
+
+@pytest.mark.parametrize("sizes", [(1e-9, 1.0), (1e6, 1e-6)])
+def test_columns_of_very_different_size_do_not_hide_a_kernel(sizes):
+    def basis(offset):
+        return torch.stack([sizes[0] * offset.double(), sizes[1] * offset.double() ** 2], 1)
+
+    assert decide(asked(RelativeFamily(basis, "two sizes"), "prev"), 10.0).margin > 0
+
+
+def test_equal_features_prove_a_tie_unless_they_are_rounded():
+    found = decide(asked(powers(0), "prev"), 10.0)
+    assert found.empty and found.proved and "equal features" in found.why
+    rounded = decide(asked(powers(0), "prev", rounded=True), 10.0)
+    assert not rounded.empty and "does not tell" in rounded.why
+
+
+def test_a_bound_of_the_size_of_rounding_excludes_only_what_is_not_rounded():
+    def basis(offset):
+        wave = (offset.double() / 7).sin()
+        return torch.stack([wave, 0.3 * wave], 1)
+
+    family = RelativeFamily(basis, "one wave twice")
+    found = decide(asked(family, "skip3"), 10.0)
+    assert found.empty and not found.proved and "rounding" in found.why
+    assert not decide(asked(family, "skip3", rounded=True), 10.0).empty
+
+
+def test_weights_that_rounding_could_undo_are_no_witness():
+    rows = np.array([[1.0, 0.0], [-1.0, 1e-12]])
+    weights = np.array([1e-13, 1.0])
+    for resolution, sound in ((0.0, True), (1e-12, False)):
+        held = Programme(rows, np.full(2, np.inf), np.full(2, resolution), resolution > 0)
+        assert positive_rows(held, weights) == sound
+
+
+def test_refused_witnesses_are_not_returned():
+    found = decide(asked(powers(1, 2), "first"), 10.0, accept=lambda weights: False)
+    assert found.weights is None and not found.empty
+
+
+def test_no_time_is_named():
+    found = decide(asked(powers(0.5, 1, 2, 3), "prev"), 1e-9)
+    assert found.weights is None and not found.empty and "limit of 1e-09 s" in found.why
+
+
+def test_who_rounds():
+    assert rounds(Rope()) and rounds(PartialRope()) and rounds(Sinusoidal())
+    assert not (rounds(Learned()) or rounds(Alibi()) or rounds(Shaw()))
+
+
+class Pairs(LinearFamily):
+    """A family known by its design alone."""
+
+    shape = (2,)
+
+    def __init__(self, of):
+        self.of = of
+
+    def kernel(self, weights):
+        return self.of.kernel(weights)
+
+    def grid_logits(self, weights, length):
+        return self.of.grid_logits(weights, length)
+
+    def grid_gradient(self, gradient):
+        return self.of.grid_gradient(gradient)
+
+    def design(self, query, key):
+        return self.of.design(query, key)
+
+
+def test_the_largest_logit_by_a_plain_loop():
+    for family in (powers(1, 2), Learned().family(4, 4), Pairs(powers(1, 2))):
+        pairs = [(query, key) for query in range(5) for key in range(5 if family.size == 16 else query + 1)]
+        rows = torch.cat([family.design(torch.tensor([query]), torch.tensor([key])) for query, key in pairs])
+        assert largest_logit(family, 4).tolist() == rows.abs().amax(0).tolist()

@@ -1,0 +1,26 @@
+"""Answers in words, and where each is explained."""
+
+import re
+from pathlib import Path
+
+from poskernel.realizability.theorems.demand import Demand, Quantity
+from poskernel.realizability.theorems.verdicts import PAGES, Verdict, undecided, unsettled_text
+
+
+def test_every_statement_has_its_page():
+    headings = {
+        re.sub(r"[^a-z0-9]+", "-", line.lstrip("# ").lower()).strip("-")
+        for line in (Path(__file__).parents[3] / "docs" / "theory.md").read_text().splitlines()
+        if line.startswith("#")
+    }
+    assert set(PAGES.values()) <= headings
+
+
+def test_undecided_claims_nothing():
+    found = undecided("why")
+    assert (found.verdict, found.exact, found.theorem, found.weights) == (Verdict.UNDECIDED, False, "none", None)
+
+
+def test_open_is_not_the_same_as_no():
+    for settles, words in ((False, "no offset settles: because"), (None, "whether an offset settles is open: because")):
+        assert unsettled_text(Demand(Quantity.OFFSET, 1, settles, 0.5, False, "because")) == words
