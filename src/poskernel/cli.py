@@ -15,6 +15,7 @@ import poskernel
 from poskernel import console
 from poskernel.errors import InputError, RunError, Terminated
 from poskernel.session import Session, resolved
+from poskernel.verbs.extend import extend
 from poskernel.verbs.model import analyze, doctor, report
 from poskernel.verbs.prediction import predict, screen
 from poskernel.verbs.study import plan, run_study, study
@@ -31,10 +32,10 @@ app = App(
 
 
 app.meta.suppress_keyboard_interrupt = False
-for verb in (predict, screen, theory, characterize, analyze, report, doctor):
+for verb in (predict, screen, theory, characterize, analyze, extend, report, doctor):
     app.command(verb)
 app.command(study)
-ON_ACCELERATORS = (analyze, plan, run_study)
+ON_ACCELERATORS = (analyze, extend, plan, run_study)
 """Commands that heed --device."""
 
 
@@ -68,7 +69,7 @@ def launch(
         return
     if session.device not in ("auto", "cpu") and command not in ON_ACCELERATORS:
         raise InputError(
-            f"--device is '{session.device}', and only analyze and study run use an accelerator: leave it out."
+            f"--device is '{session.device}', and only analyze, extend and study run use an accelerator: leave it out."
         )
     if session.out is not None:
         if session.out.exists() and not session.out.is_dir():

@@ -1,0 +1,1 @@
+"""Context extension: RoPE settings applied to measured closed forms, and which heads survive them."""
