@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from poskernel.encodings import ENCODINGS, Encoding
+from poskernel.errors import InputError
 from poskernel.models.ensemble import Ensemble
 from poskernel.models.training import random_stream
 from poskernel.models.transformer import Architecture, Norm, Transformer
@@ -62,7 +63,9 @@ def test_each_encoding_has_an_ensemble_of_its_own(encoding: Encoding) -> None:
     torch.testing.assert_close(together(ensemble, tokens), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("norm", "mlp", "causal"), list(itertools.product(Norm, [True, False], [True, False])))
+@pytest.mark.parametrize(
+    ("norm", "mlp", "causal"), list(itertools.product((Norm.LAYER, Norm.RMS, Norm.NONE), [True, False], [True, False]))
+)
 def test_every_norm_mask_and_mlp(norm: Norm, mlp: bool, causal: bool) -> None:
     encodings = [ENCODINGS[name] for name in ("rope", "alibi", "learned", "shaw", "nope")]
     models = models_of(encodings, layers=2, heads=2, norm=norm, mlp=mlp, causal=causal)
@@ -134,3 +137,9 @@ def test_models_of_two_architectures_are_refused() -> None:
     models = models_of([ENCODINGS["rope"]]) + models_of([ENCODINGS["rope"]], layers=2)
     with pytest.raises(ValueError, match="need one architecture"):
         Ensemble(models)
+
+
+@pytest.mark.parametrize("changes", [{"norm": Norm.SCALE}, {"attention_norm": Norm.NONE}], ids=["scale", "removed"])
+def test_norms_that_an_ensemble_does_not_have_are_refused(changes: dict[str, Norm]) -> None:
+    with pytest.raises(InputError, match="an ensemble has one norm"):
+        Ensemble(models_of([ENCODINGS["rope"]], **changes))

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from cells import TRAINED_NAMES
 from poskernel.encodings import ENCODINGS, Placement
 from poskernel.errors import InputError
-from poskernel.models.transformer import Architecture, AttentionInputs, Norm, Transformer
+from poskernel.models.transformer import Architecture, AttentionInputs, GlobalScale, Norm, Transformer
 
 SHAPES = [(1, 1), (2, 4)]
 
 
 def model_of(encoding: str, **changes: object) -> Transformer:
     torch.manual_seed(3)
-    return Transformer(Architecture(**{"width": 16, "train_length": 6, **changes}), ENCODINGS[encoding])  # type: ignore[arg-type]
+    architecture = Architecture(**{"width": 16, "train_length": 6, **changes})  # type: ignore[arg-type]
+    return Transformer(architecture, ENCODINGS[encoding]).eval()  # a running mean stays where it is
 
 
 def run(model: Transformer, *inputs: Tensor, **options: object) -> Tensor:
@@ -219,3 +220,45 @@ def test_norms_are_what_they_say() -> None:
     assert isinstance(Norm.LAYER.module(4), nn.LayerNorm)
     assert isinstance(Norm.RMS.module(4), nn.RMSNorm)
     assert torch.equal(Norm.NONE.module(4)(torch.ones(4)), torch.ones(4))
+
+
+def test_the_norm_before_attention_can_be_another_than_the_rest() -> None:
+    plain, without = model_of("rope", layers=2), model_of("rope", layers=2, attention_norm=Norm.NONE)
+    for block in without.blocks:
+        assert isinstance(block.attention_norm, nn.Identity) and isinstance(block.mlp[0], nn.LayerNorm)
+    assert isinstance(without.norm, nn.LayerNorm)
+    same = model_of("rope", layers=2, attention_norm=Norm.LAYER)
+    tokens = torch.tensor([[1, 4, 2, 7]])
+    assert torch.equal(same(tokens), plain(tokens)) and not torch.equal(without(tokens), plain(tokens))
+
+
+def test_a_global_scale_keeps_the_mean_size_and_not_each_tokens_own() -> None:
+    scale = GlobalScale(8)
+    stream = 3 * torch.randn(64, 10, 8, generator=torch.Generator().manual_seed(0))
+    stream[:, 0] *= 5
+    for _ in range(1000):
+        scaled = scale(stream)
+    size = scaled.detach().square().mean(-1)
+    assert float(size.mean()) == pytest.approx(1, abs=0.01)
+    assert float(size[:, 0].mean() / size[:, 1:].mean()) == pytest.approx(25, rel=0.1)
+    torch.testing.assert_close(scaled / stream, (scaled / stream)[:1, :1, :1].expand_as(stream))
+    before = scale.mean_square.clone()
+    with torch.inference_mode():
+        scale(10 * stream)
+    scale.eval()(10 * stream)
+    assert torch.equal(scale.mean_square, before)
+
+
+def test_no_token_sees_a_later_one_through_a_global_scale() -> None:
+    model = model_of("rope", layers=2, norm=Norm.SCALE)
+    first, second = torch.tensor([[1, 4, 2, 7]]), torch.tensor([[1, 4, 2, 3]])
+    one, other = model_of("rope", layers=2, norm=Norm.SCALE)(first), model(second)
+    assert torch.equal(one[:, :3], other[:, :3]) and not torch.equal(one[:, 3], other[:, 3])
+
+
+def test_a_global_scale_counts_every_token_it_sees() -> None:
+    model = model_of("rope", norm=Norm.SCALE, vocabulary=3).train()
+    tokens = torch.zeros(8, 6, dtype=torch.long)  # few distinct rows, and two of three never occur
+    model(tokens)
+    expected = 0.99 + 0.01 * float(model.embedding.weight[0].square().mean())
+    assert float(model.blocks[0].attention_norm.mean_square) == pytest.approx(expected)

@@ -58,6 +58,7 @@ def test_every_field_changes_the_id() -> None:
         *(TrainingCell(encoding, TASKS["prev"]) for encoding in (Rope(base=1e5), Rope(frequencies=8), Rope(scale=0.5))),
     ]
     others = {"width": 32, "layers": 2, "heads": 2, "mlp": False, "norm": Norm.RMS, "vocabulary": 64, "causal": False}
+    others["attention_norm"] = Norm.NONE
     for name, value in {**others, "train_length": 10}.items():
         changed.append(dataclasses.replace(CELL, architecture=dataclasses.replace(Architecture(), **{name: value})))
     for field in dataclasses.fields(Recipe):

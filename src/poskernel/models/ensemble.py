@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from poskernel.encodings import Encoding, Placement, PositionModule
 from poskernel.encodings.encoding import Rotation
+from poskernel.errors import InputError
 from poskernel.models.transformer import Norm, Transformer, widened
 
 Parts = dict[str, Tensor]
@@ -86,6 +87,11 @@ class Ensemble:
         self.architecture, self.device = models[0].architecture, torch.device(device)
         if any(model.architecture != self.architecture for model in models):
             raise ValueError("the models of an ensemble need one architecture: make one ensemble for each.")
+        if self.architecture.norm is Norm.SCALE or self.architecture.attention_norm is not None:
+            raise InputError(
+                "an ensemble has one norm, layer, rms or none: train models with another one before attention, or with "
+                "a global scale, one by one."
+            )
         members: dict[tuple[Encoding, int], list[int]] = {}
         for index, model in enumerate(models):
             apart = index if model.encoding.depends_on_length or model.encoding.drawn else -1
@@ -292,6 +298,8 @@ class Ensemble:
                 return nn.functional.rms_norm(rows, width)
             case Norm.NONE:
                 return rows
+            case Norm.SCALE:
+                raise AssertionError("refused when the ensemble was made")
 
 
 def stacked(modules: Sequence[nn.Module], leave_out: str | None = None) -> dict[str, Tensor]:

@@ -247,7 +247,9 @@ def load_checkpoint(path: Path) -> TrainedModel:
             f"'{path}' has format '{about.get('format')}', this version reads '{CHECKPOINT_FORMAT}': train it again."
         )
     shape, history = about["architecture"], tensors.pop("history")
-    architecture = Architecture(**{**shape, "norm": Norm(shape["norm"])})
+    before = shape.get("attention_norm")
+    norms = {"norm": Norm(shape["norm"]), "attention_norm": None if before is None else Norm(before)}
+    architecture = Architecture(**{**shape, **norms})
     model = Transformer(architecture, parse_encoding(about["encoding"]))
     model.load_state_dict(tensors)
     recipe, accuracy = Recipe(**about["recipe"]), about["train_accuracy"]

@@ -27,6 +27,8 @@ class Norm(StrEnum):
 
     LAYER = "layer"
     RMS = "rms"
+    SCALE = "scale"
+    """One number for all tokens and features: the mean size of a token stays 1, but not each token's own."""
     NONE = "none"
 
     def module(self, width: int) -> nn.Module:
@@ -36,8 +38,33 @@ class Norm(StrEnum):
                 return nn.LayerNorm(width)
             case Norm.RMS:
                 return nn.RMSNorm(width)
+            case Norm.SCALE:
+                return GlobalScale(width)
             case Norm.NONE:
                 return nn.Identity()
+
+
+class GlobalScale(nn.Module):
+    """Divides the stream by one running root mean square over all tokens seen in training; then a trained scale.
+
+    What it divides a batch by comes from earlier batches alone: no token sees a later one through it.
+    """
+
+    momentum = 0.01
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.mean_square: Tensor
+        self.register_buffer("mean_square", torch.tensor(1.0))
+
+    def forward(self, stream: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+        """The stream, scaled; the running mean moves in training alone."""
+        scaled = stream * self.mean_square.rsqrt() * self.weight
+        if self.training and torch.is_grad_enabled():
+            seen = stream.detach().square().mean()
+            self.mean_square = torch.lerp(self.mean_square, seen, self.momentum)
+        return scaled
 
 
 @dataclass(frozen=True)
@@ -53,6 +80,8 @@ class Architecture:
     vocabulary: int = 12
     causal: bool = True
     train_length: int = 20
+    attention_norm: Norm | None = None
+    """The norm before attention where it is another than the rest; None where it is `norm` too."""
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "vocabulary", "train_length"):
@@ -102,7 +131,8 @@ class Block(nn.Module):
         super().__init__()
         width = architecture.width
         self.heads, self.head_width = architecture.heads, architecture.head_width
-        self.attention_norm = architecture.norm.module(width)
+        before = architecture.norm if architecture.attention_norm is None else architecture.attention_norm
+        self.attention_norm = before.module(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
         self.mlp = None
@@ -202,7 +232,8 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Stream, queries, keys and values of the first layer's attention; stream and queries at `rows` only."""
         length, vocabulary = tokens.shape[1], self.embedding.num_embeddings
-        if vocabulary * length >= tokens.numel():
+        # A global scale counts every token that it sees, not every distinct row.
+        if vocabulary * length >= tokens.numel() or isinstance(block.attention_norm, GlobalScale):
             stream = self.embed(tokens, placement)
             query, key, value = turned(*block.project(stream), placement)
             if rows is not None:
