@@ -2,7 +2,14 @@
 
 import torch
 
-from poskernel.realizability.theorems.affine import interior_peaks, proposition_1, strict_argmax, unresolved_interiors
+from poskernel.realizability.theorems.affine import (
+    flat_spread,
+    interior_peaks,
+    power_features,
+    proposition_1,
+    strict_argmax,
+    unresolved_interiors,
+)
 from poskernel.realizability.theorems.check import Effort
 
 
@@ -36,3 +43,13 @@ def test_strict_argmax_refuses_ties():
     inf = float("inf")
     rows = torch.tensor([[1.0, 2.0, -inf], [2.0, 2.0, 1.0], [1e9, 1e9 + 0.1, 0.0]], dtype=torch.float64)
     assert strict_argmax(rows).tolist() == [1, -1, -1]
+
+
+def test_a_row_of_slope_0_is_flat_on_straight_lines_and_on_nothing_else():
+    stream = torch.Generator().manual_seed(0)
+    straight, bent = (torch.randn(9, width, width, dtype=torch.float64, generator=stream) for width in (2, 3))
+    assert flat_spread(straight, 12) < 1e-9
+    assert flat_spread(bent, 12) > 0.1
+    bent[:, :, 2] = 0.0
+    assert flat_spread(bent, 12) < 1e-9
+    assert power_features(3, 2).tolist() == [[1, 0, 0], [1, 1, 1], [1, 2, 4]]

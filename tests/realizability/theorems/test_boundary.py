@@ -44,10 +44,24 @@ def test_other_kernels_fall_at_other_rates(kernel):
     assert not boundary.causal_boundary_linear(Effort.DEFAULT, 0, kernel=kernel).holds
 
 
-@pytest.mark.parametrize("exponents", [(1.0,), (0.5, 2.0)])
+@pytest.mark.parametrize("exponents", [(1.1,), (1.5, 6.0), (8.0,), (2.5,)])
+@pytest.mark.parametrize("effort", Effort)
+def test_any_summable_power_has_its_rate(exponents, effort):
+    assert boundary.causal_boundary_logarithmic(effort, 0, exponents=exponents).holds
+
+
+def test_a_block_by_a_plain_loop():
+    profile = -2 * torch.log1p(torch.arange(40, dtype=torch.float64))
+    weights = [(1 + offset) ** -2 for offset in range(40)]
+    block, distance = boundary.block_weight(profile, 7)
+    assert block == pytest.approx(sum(weights[8:16]))
+    assert distance == pytest.approx(1 - sum(weights[:8]) / sum(weights[:16]))
+
+
+@pytest.mark.parametrize("exponents", [(1.0,), (0.5, 2.0), (0.9,)])
 def test_a_kernel_that_is_not_summable_has_no_limit(exponents):
     check = boundary.causal_boundary_logarithmic(Effort.DEFAULT, 0, exponents=exponents)
-    assert not check.holds and "nan" not in check.measured
+    assert not check.holds and "nan" not in check.measured and "no agreement" in check.measured
 
 
 def test_a_falling_kernel_does_not_stay_at_a_half():

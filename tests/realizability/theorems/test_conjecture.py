@@ -34,8 +34,10 @@ def test_a_clamped_table_has_no_such_pair():
 
 def test_one_kernel_solves_both_lengths():
     """The paper's witness needs 24 frequencies; the default check has it, with margin 2.01."""
-    check = conjecture.joint_cone_witness(DEFAULT, 0, frequencies=8)
+    check = conjecture.joint_cone_witness(DEFAULT, 0, frequencies=8, witness=(0.73, 11))
     assert check.holds and "features of rank 11 of 16 at 12" in check.measured
+    for witness in ((0.75, 11), (0.73, 12)):
+        assert not conjecture.joint_cone_witness(DEFAULT, 0, frequencies=8, witness=witness).holds
 
 
 def test_the_paper_s_witness():
@@ -57,6 +59,7 @@ def test_features_are_ill_conditioned():
 
 def test_close_frequencies_condition_them_better():
     assert not conjecture.feature_conditioning(DEFAULT, 0, base=10.0).holds
+    assert not conjecture.feature_conditioning(DEFAULT, 0, train_length=19).holds
 
 
 def test_the_search_finds_rope_copy():

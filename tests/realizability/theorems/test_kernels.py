@@ -1,12 +1,15 @@
 """Propositions 1 to 5 of the kernel note: each holds, and notices when a hypothesis is broken."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from poskernel.encodings import ENCODINGS, Rope, Shaw
+from poskernel.encodings.rotary import RotaryEncoding, RotaryTable, pairs_of
 from poskernel.realizability.theorems import kernels
 from poskernel.realizability.theorems.check import Effort
 
@@ -100,6 +103,58 @@ def test_eigenvalues_of_a_circle_are_its_dft(half):
 @pytest.mark.parametrize("function", [kernels.rope_logits_stationary, kernels.shaw_logits_stationary])
 def test_content_that_moves_breaks_stationarity(function):
     assert not function(Effort.DEFAULT, 0, fixed_content=False).holds
+
+
+def test_the_encodings_own_modules_are_what_is_turned():
+    """By hand: plane k of position 5 turns by 5 theta_k, and the product sees the difference alone."""
+    query, key = (kernels.normal(0, name, 8, 2 * kernels.PLANES) for name in ("query", "key"))
+    theta = [1e4 ** (-k / kernels.PLANES) for k in range(kernels.PLANES)]
+    expected = 0.0
+    for plane, rate in enumerate(theta):
+        a, b = query[5, plane], query[5, plane + kernels.PLANES]
+        c, d = key[2, plane], key[2, plane + kernels.PLANES]
+        expected += float((a * c + b * d) * math.cos(3 * rate) + (a * d - b * c) * math.sin(3 * rate))
+    assert float(kernels.rotary_logits(query, key)[5, 2]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_every_encoding_that_turns_at_one_rate_is_covered():
+    turning = {
+        each.name for each in ENCODINGS.values() if isinstance(each, RotaryEncoding) and not each.depends_on_length
+    }
+    assert {each.name for each in kernels.ROTARY} == turning
+
+
+def test_positions_that_turn_by_no_multiple_break_stationarity():
+    @dataclass(frozen=True)
+    class Uneven(Rope):
+        def module(self, shape):
+            return UnevenTable(self.rates(pairs_of(shape, self.title), 1), 1.0)
+
+    class UnevenTable(RotaryTable):
+        def forward(self, position):
+            return super().forward(position + position**2 // 50)
+
+    assert not kernels.rope_logits_stationary(Effort.DEFAULT, 0, encodings=(Uneven(),)).holds
+
+
+def test_vectors_that_are_not_there_are_no_shaw():
+    @dataclass(frozen=True)
+    class Silent(Shaw):
+        def module(self, shape):
+            made = super().module(shape)
+            torch.nn.init.zeros_(made.table)
+            return made
+
+    assert not kernels.shaw_logits_stationary(Effort.DEFAULT, 0, encoding=Silent()).holds
+
+
+def test_modules_draw_from_a_seed_and_leave_the_process_generator_alone():
+    before = torch.random.get_rng_state()
+    drawn = []
+    for _ in range(2):
+        with kernels.drawn_from(3):
+            drawn.append(kernels.placement_of(Shaw(), 4).key_vectors)
+    assert torch.equal(*drawn) and torch.equal(before, torch.random.get_rng_state())
 
 
 def test_cross_terms_leave_the_bound_without_a_norm():

@@ -31,6 +31,11 @@ def test_density_gives_the_paper_s_values():
     assert "parity 0.500 0.500 0.500" in check.measured and "copy 1.000 0.000 0.000" in check.measured
 
 
+def test_another_value_than_the_paper_s_is_noticed(monkeypatch):
+    monkeypatch.setattr(relative, "PAPER_SQUARES", {200: 0.95})
+    assert not relative.theorem_2_density(DEFAULT, 0).holds
+
+
 @pytest.mark.parametrize("task", relative.VARIED, ids=lambda task: task.name)
 def test_offsets_that_do_not_settle_do_not_tend_to_one(task):
     assert not relative.theorem_2_density(DEFAULT, 0, dense=(task,), varied=(), lengths=(200, 2000)).holds

@@ -22,14 +22,22 @@ def test_every_fixed_offset_has_its_kernel():
 
 def test_frequencies_with_a_whole_period_have_no_single_peak():
     check = sinusoidal.proposition_3a(DEFAULT, 0, frequency=PERIODIC, offsets=(1, 5), horizon=1000)
-    assert not check.holds and check.measured.startswith("least margin 0.000")
+    assert not check.holds and float(check.measured.split()[2].rstrip(",")) < 1e-20
+    assert not sinusoidal.proposition_3a(DEFAULT, 0, frequency=PERIODIC, offsets=(1, 5), expected=None).holds
 
 
 def test_the_first_frequency_is_enough():
     one = torch.ones(1, dtype=torch.float64)
+    alone = sinusoidal.proposition_3a(DEFAULT, 0, frequency=one, expected=None)
+    assert alone.holds and 0 < float(alone.measured.split()[2].rstrip(",")) < 1e-6  # 103993 is nearly 33102 pi
     assert sinusoidal.fall_from_peak(one, 100_000).min() > 1e-11
     # 1, .1, .01 and .001 are among the frequencies, so they are not incommensurate.
     assert all(float((sinusoidal.FREQUENCY - 10.0**-power).abs().min()) < 1e-15 for power in range(4))
+
+
+def test_another_margin_than_the_paper_s_is_noticed():
+    assert not sinusoidal.proposition_3a(DEFAULT, 0, frequency=sinusoidal.FREQUENCY[1:]).holds
+    assert sinusoidal.proposition_3a(DEFAULT, 0, frequency=sinusoidal.FREQUENCY[1:], expected=None).holds
 
 
 def test_the_fall_is_what_the_cosines_lose():
@@ -52,3 +60,9 @@ def test_the_slowest_sine_has_two_lucky_lengths():
 
 def test_another_frequency_peaks_elsewhere():
     assert not sinusoidal.proposition_3b(DEFAULT, 0, frequency=3e-4).holds
+
+
+@pytest.mark.parametrize(("name", "value"), [("LUCKY_ROWS", 8831), ("LUCKY_MARGIN", 8.5e-9), ("LUCKY_PEAK", 8832)])
+def test_every_figure_of_the_lucky_length_counts(monkeypatch, name, value):
+    monkeypatch.setattr(sinusoidal, name, value)
+    assert not sinusoidal.proposition_3b(DEFAULT, 0).holds

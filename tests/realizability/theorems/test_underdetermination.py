@@ -137,6 +137,7 @@ def test_rescue_is_the_question_whether_weights_exist():
 def test_antisymmetric_weights_tie_at_the_top(seed):
     assert under.proposition_2_uniqueness(DEFAULT, seed).holds
     assert under.proposition_2_uniqueness(DEFAULT, seed, antisymmetric=False, samples=500).holds is False
+    assert under.proposition_2_uniqueness(DEFAULT, seed, old_key_null=False, samples=500).holds is False
 
 
 def test_top_ties_need_both_and_the_top():

@@ -24,8 +24,8 @@ from poskernel.realizability.theorems.kernels import (
     layer_norm,
     normal,
     rms_norm,
+    rotary_logits,
     signed_offsets,
-    turned,
 )
 
 WIDTH = 2 * PLANES
@@ -139,11 +139,6 @@ def rope_needs_four_terms(effort: Effort, seed: int, *, content: float = 1.0, sa
         note=f"{tokens} tokens with random vectors about a mean, {length} positions; the additive form has a free "
         "value for every offset and every pair of tokens",
     )
-
-
-def rotary_logits(query: Tensor, key: Tensor) -> Square:
-    """<R(i) q_i, R(j) k_j>."""
-    return (turned(query) @ turned(key).conj().T).real
 
 
 def additive_share(logits: Square, token: Tensor, tokens: int) -> float:

@@ -72,6 +72,7 @@ def proposition_4(
         and of_relative == {"first": 0.0, "prev": 1.0, "copy": 0.0}
         and best.upper_bound <= 1e-9
         and fitted[0].share == 0
+        and abs(fitted[0].least + 1) < 1e-9
         and int(fitted[1].right.sum()) <= 1,
         note=f"Trained to {train_length}, rows to {length}. Clamped: positions from {table_rows - 1} on share a "
         "feature, "

@@ -3,31 +3,50 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from poskernel.encodings import AbsoluteEncoding, Alibi, Encoding, Learned, Nope, Rope, Sinusoidal
-from poskernel.encodings.absolute import LearnedGaussian
+from poskernel.encodings import (
+    T5,
+    AbsoluteEncoding,
+    Alibi,
+    Encoding,
+    KerpleLog,
+    Learned,
+    LearnedGaussian,
+    LinearInterpolation,
+    Llama3,
+    Ntk,
+    PartialRope,
+    ProportionalRope,
+    Rope,
+    Shaw,
+    Sinusoidal,
+    XPos,
+    Yarn,
+)
 from poskernel.encodings.encoding import geometric_frequencies
 from poskernel.encodings.family import LinearFamily
 from poskernel.errors import InputError
-from poskernel.kernel import BilinearKernel, PositionalKernel
+from poskernel.kernel import BilinearKernel
 from poskernel.random_streams import random_stream
-from poskernel.realizability.alignment import certificate, row_margins
+from poskernel.realizability.alignment import row_margins
 from poskernel.realizability.margin_programme import best_margin, margin_constraints
 from poskernel.realizability.theorems.check import Check, Effort
-from poskernel.tasks import TASKS, Copy, Skip, Targets, Task
+from poskernel.tasks import TASKS, Copy, Skip, Task
 from poskernel.threads import one_thread
 
 ROUNDING = 1e-12
 """Relative difference that two orders of the same float64 sums may leave: matrix products are not bit-equal."""
-
+VISIBLE = 1e-3
+"""Share of the largest logit that a change must reach to count as one: far above any rounding."""
 
 Cell = tuple[Encoding, Task]
 CELLS: tuple[Cell, ...] = (
-    (Nope(), TASKS["prev"]),
     (Alibi(), Skip(0)),
+    (KerpleLog(), Skip(0)),
     (Rope(), TASKS["prev"]),
     (Rope(), Copy()),
     (Learned(), TASKS["first"]),
@@ -35,13 +54,10 @@ CELLS: tuple[Cell, ...] = (
     (LearnedGaussian(features_per_position=16), TASKS["prev"]),
     (Sinusoidal(frequencies=8), TASKS["prev"]),
     (Sinusoidal(frequencies=8), Copy()),
+    *((each, TASKS["prev"]) for each in (T5(), Shaw(), XPos(), PartialRope(), ProportionalRope())),
+    *((each, TASKS["skip3"]) for each in (LinearInterpolation(), Ntk(), Yarn(), Llama3())),
 )
-
-
-def premise_rows(task: Task, train_length: int, length: int) -> Targets:
-    """What theorem 1 supposes right: the query rows at train_length, and the new ones at length."""
-    short, new = task.targets(train_length), task.new_targets(train_length, length)
-    return Targets(torch.cat([short.query, new.query]), torch.cat([short.key, new.key]))
+"""Every linear encoding with one family at all lengths but NoPE, which realizes no task."""
 
 
 def linear_family(encoding: Encoding, train_length: int, length: int) -> LinearFamily:
@@ -52,26 +68,53 @@ def linear_family(encoding: Encoding, train_length: int, length: int) -> LinearF
     return family
 
 
-def realizing_weights(
-    family: LinearFamily, targets: Targets, samples: int, stream: torch.Generator
-) -> list[Float[Tensor, "..."]]:
-    """Weights with a positive margin on the rows given: the linear programme's, then random ones about it.
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A cell of theorem 1: the kernels as they are trained, and as they are at the longer length."""
 
-    None where the family has no such weights.
-    """
-    constraints, upper = margin_constraints(family, targets), family.upper_bounds()
-    best = best_margin(constraints, upper.numpy())
-    if best.weights is None or not best.positive:
-        return []
-    rows, centre = torch.from_numpy(constraints), torch.from_numpy(best.weights)
-    found = [centre]
-    for _ in range(samples - 1):
-        step = torch.randn(family.size, dtype=torch.float64, generator=stream)
-        step = torch.where(upper < float("inf"), -step.abs(), step)
-        # As far as 0.9 of the margin allows: still inside the cone of realizing weights.
-        step *= 0.9 * best.margin / max(float((rows @ step).abs().max()), 1e-300)
-        found.append(centre + step)
-    return [weights.reshape(family.shape) for weights in found]
+    short: LinearFamily
+    long: LinearFamily
+    task: Task
+    train_length: int
+    length: int
+
+    def weights(self, samples: int, stream: torch.Generator) -> list[Float[Tensor, "..."]]:
+        """Weights with a positive margin on the premises: the linear programme's, then random ones about it.
+
+        The premises are the query rows at train_length and the new ones at length. None where the family has no such
+        weights.
+        """
+        new = self.task.new_targets(self.train_length, self.length)
+        trained = margin_constraints(self.short, self.task.targets(self.train_length))
+        constraints = np.vstack([trained, margin_constraints(self.long, new)])
+        upper = self.short.upper_bounds()
+        best = best_margin(constraints, upper.numpy())
+        if best.weights is None or not best.positive:
+            return []
+        rows, centre = torch.from_numpy(constraints), torch.from_numpy(best.weights)
+        found = [centre]
+        for _ in range(samples - 1):
+            step = torch.randn(self.short.size, dtype=torch.float64, generator=stream)
+            step = torch.where(upper < float("inf"), -step.abs(), step)
+            # As far as 0.9 of the margin allows: still inside the cone of realizing weights.
+            step *= 0.9 * best.margin / max(float((rows @ step).abs().max()), 1e-300)
+            found.append(centre + step)
+        return [weights.reshape(self.short.shape) for weights in found]
+
+    def transferred(self, weights: Float[Tensor, "..."]) -> "Transferred | None":
+        """Measures the conclusion of theorem 1; None where the weights do not meet its premises."""
+        short, long = self.short.kernel(weights), self.long.kernel(weights)
+        trained = row_margins(short, self.task.targets(self.train_length))
+        new = row_margins(long, self.task.new_targets(self.train_length, self.length))
+        if trained.first_wrong is not None or new.first_wrong is not None:
+            return None
+        every = row_margins(long, self.task.targets(self.length))
+        old, kept = short.transfer(self.train_length), long.transfer(self.length)
+        kept = kept[: self.train_length, : self.train_length]
+        change = torch.where(old > float("-inf"), kept - old, 0.0).abs().max()
+        largest = torch.where(old > float("-inf"), old, 0.0).abs().max()
+        promised, wrong = min(trained.least, new.least), int((~every.right).sum())
+        return Transferred(promised, every.least, wrong, len(every.query), float(change / largest))
 
 
 @dataclass(frozen=True)
@@ -85,26 +128,12 @@ class Transferred:
     wrong: int
     rows: int
     drift: float
-    """Largest change of a causal logit below train_length, relative to the largest |logit|."""
+    """Largest change of a causal logit below train_length between the two families, relative to the largest |logit|."""
 
     @property
     def holds(self) -> bool:
         """Every row right, by at least the margin promised, and the old rows as they were."""
         return not self.wrong and self.found >= self.promised * (1 - 1e-9) and self.drift <= ROUNDING
-
-
-def transferred(kernel: PositionalKernel, task: Task, train_length: int, length: int) -> Transferred | None:
-    """Measures the conclusion of theorem 1; None where the kernel does not meet its premises."""
-    premises = certificate(kernel, task, train_length, length)
-    if not (premises.realized and premises.aligned):
-        return None
-    every = row_margins(kernel, task.targets(length))
-    short, long = kernel.transfer(train_length), kernel.transfer(length)[:train_length, :train_length]
-    change = torch.where(short > float("-inf"), long - short, 0.0).abs().max()
-    largest = torch.where(short > float("-inf"), short, 0.0).abs().max()
-    return Transferred(
-        premises.margin, every.least, int((~every.right).sum()), len(every.query), float(change / largest)
-    )
 
 
 @one_thread()
@@ -120,44 +149,42 @@ def theorem_1(
     """Every kernel that is right at train_length and on the new rows solves the length, by the smaller margin.
 
     `cells` whose rows below train_length are query rows with other targets at `length` break the hypothesis that the
-    paper leaves out: copy and reverse at 21 to 38.
+    paper leaves out (copy and reverse at 21 to 38), and encodings whose kernels change with the length break another.
     """
-    count = samples or effort.size(40, 1000)
+    count = samples or effort.size(20, 400)
     stream = random_stream(seed, "theory/theorem-1")
     results: list[Transferred] = []
     vacuous: list[str] = []
     for encoding, task in cells:
-        family = linear_family(encoding, train_length, length)
-        weights = realizing_weights(family, premise_rows(task, train_length, length), count, stream)
-        if not weights:
-            vacuous.append(f"{encoding.name} {task.name}")
-        measured = [transferred(family.kernel(each), task, train_length, length) for each in weights]
-        results += [each for each in measured if each is not None]
+        short, long = (linear_family(encoding, train_length, each) for each in (train_length, length))
+        pair = Pair(short, long, task, train_length, length)
+        measured = [pair.transferred(each) for each in pair.weights(count, stream)]
+        premised = [each for each in measured if each is not None]
+        results += premised
+        vacuous += [] if premised else [f"{encoding.name} {task.name}"]
     failed = [each for each in results if not each.holds]
     shown = max(results, key=lambda each: (not each.holds, -each.found), default=None)
     # The first kernel of a cell is the programme's own, so a broken hypothesis shows the same figures at every seed.
     shown = next((each for each in results if not each.holds), shown)
-    worst = (
-        ""
-        if shown is None
-        else (
-            f"{shown.wrong} of {shown.rows} rows wrong, least margin {shown.found:.3g} (promised {shown.promised:.3g})"
-        )
-    )
+    worst = "" if shown is None else (
+        f"; {shown.wrong} of {shown.rows} rows wrong, least margin {shown.found:.3g} (promised {shown.promised:.3g})"
+    )  # fmt: skip
     drift = max((each.drift for each in results), default=0.0)
     return Check(
         name="theorem-1",
         claim="A kernel right at the training length and on the new rows solves the longer length, with the smaller of "
         "the two margins.",
         source="realizability paper, theorem 1",
-        measured=f"{len(failed)} of {len(results)} kernels fail; old rows move by {drift:.1e} relative; {worst}",
-        expected=f"0 fail; old rows equal to {ROUNDING:g} relative",
+        measured=f"{len(failed)} of {len(results)} kernels fail; {len(vacuous)} of {len(cells)} cells without a kernel"
+        f"; old rows move by {drift:.1e} relative{worst}",
+        expected=f"0 fail, no cell without; old rows equal to {ROUNDING:g} relative",
         n=len(results),
-        holds=bool(results) and not failed,
+        holds=bool(results) and not failed and not vacuous,
         note=f"Random realizing weights at lengths {train_length} and {length}, {len(cells)} cells"
         + (f", of which without any realizing kernel: {', '.join(vacuous)}" if vacuous else "")
-        + ". Needs a hypothesis the paper leaves out: rows below the training length that are query rows at the longer "
-        "one have the same targets at both (copy and reverse at 21 to 38 do not).",
+        + ". Old rows: the family as trained against the family at the longer length. Needs a hypothesis the paper "
+        "leaves out: rows below the training length that are query rows at the longer one have the same targets at "
+        "both (copy and reverse at 21 to 38 do not).",
     )
 
 
@@ -186,7 +213,7 @@ def transfer_acts_on_weights(
         seen = torch.linalg.svd(phi[train_length:] @ directions.T)[2][0] @ directions
         stream = random_stream(seed, "theory/transfer")
         null = torch.outer(seen, torch.randn(width, dtype=torch.float64, generator=stream))
-        null *= (phi @ base @ phi.T).abs().max() / (phi @ null @ phi.T).abs().max()
+        null *= 10 * base.norm() / null.norm()  # any multiple leaves the block alone; this one moves winners
         kernels = [BilinearKernel(lambda at: phi[at], weights, horizon=length) for weights in (base, base + null)]
         blocks = [kernel.logits(torch.arange(length), torch.arange(length)) for kernel in kernels]
         moved = (blocks[1] - blocks[0]).abs() / blocks[0].abs().max()
@@ -201,7 +228,7 @@ def transfer_acts_on_weights(
         f"{train_length} and by {change:.2g} at {length}; alpha of prev {alphas[0]:.2f} and {alphas[1]:.2f}",
         expected=f"equal at {train_length} to {ROUNDING:g}, different at {length}",
         n=2,
-        holds=len(directions) > 0 and alike <= ROUNDING and change > 0.1,
+        holds=len(directions) > 0 and alike <= ROUNDING and change > VISIBLE and alphas[0] == 1,
         note=f"{encoding.effective}; one kernel peaks at offset 1 at every length.",
     )
 

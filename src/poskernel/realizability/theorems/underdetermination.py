@@ -330,25 +330,30 @@ def proposition_2_uniqueness(
     seed: int,
     *,
     antisymmetric: bool = True,
+    old_key_null: bool = True,
     width: int = 16,
     rows: tuple[int, ...] = (2, 3, 4, 5),
     samples: int | None = None,
 ) -> Check:
     """Antisymmetric weights with W v_0 = 0 tie a row's own key with key 0, at the top with probability 2^-(i - 1).
 
-    So that the argmax is unique is a hypothesis of proposition 2, and W != 0 does not give it.
+    So that the argmax is unique is a hypothesis of proposition 2, and W != 0 does not give it. Either hypothesis alone
+    ties nothing: not `antisymmetric`, or W v_0 not 0 (`old_key_null`).
     """
     draws = samples or effort.size(20_000, 200_000)
     stream = random_stream(seed, "theory/proposition-2-uniqueness")
     length = max(rows) + 1
     table = torch.randn(draws, length, width, dtype=torch.float64, generator=stream)
     weights = torch.randn(width, width, dtype=torch.float64, generator=stream)
+    # One key 0 and one W for all draws.
+    old = torch.randn(width, dtype=torch.float64, generator=stream)
+    table[:, 0] = old
     if antisymmetric:
-        # One key 0 and one W for all draws: away from v_0 on both sides, so that W v_0 = 0.
-        old = torch.randn(width, dtype=torch.float64, generator=stream)
-        table[:, 0] = old
+        weights = weights - weights.T
+    if old_key_null:
+        # Away from v_0 on both sides, so that W v_0 = 0 and what was antisymmetric stays so.
         away = torch.eye(width, dtype=torch.float64) - torch.outer(old, old) / (old @ old)
-        weights = away @ (weights - weights.T) @ away
+        weights = away @ weights @ away
     logits = table @ weights @ table.mT
     shares = {row: binomial_share(top_ties(logits[:, row, : row + 1]), draws, len(rows)) for row in rows}
     return Check(
