@@ -38,6 +38,8 @@ class PlaneBasis:
     """Orthonormal, over the dimensions of the block alone."""
     own: Turning
     """Rate 0 where a plane of the block stands still (p-RoPE)."""
+    shift: int = 0
+    """First dimension of the block within what the layer's rotary function takes (GPT-NeoX: its part that turns)."""
 
     @classmethod
     def of(cls, probe: RotaryProbe, capture: LayerCapture) -> "PlaneBasis":
@@ -45,18 +47,24 @@ class PlaneBasis:
         assert capture.rotation is not None
         start, width = capture.rotation.query.start, capture.rotation.query.width
         turned = probe.planes[..., start : start + width]
+        held = (turned.abs() > ALIGNED).any(0).any(0).nonzero().flatten().tolist()
+        shift = 0
+        if held and held == list(range(held[0], held[0] + 2 * len(turned))):
+            # What turns is a part of its own: the rest stands outside, and no attention factor stretches it.
+            shift, width = held[0], len(held)
+            turned = turned[..., shift : shift + width]
         still = still_planes(turned, width, probe.pairing)
         pairs = torch.cat([turned, still])
         rates = torch.cat([probe.frequencies, torch.zeros(len(still), dtype=torch.float64)])
         # The first dimension of a pair counts the pairs under every layout; frequencies need not fall (LongRoPE).
         order = (pairs.abs() > ALIGNED).any(1).double().argmax(1).argsort(stable=True)
-        return cls(pairs[order], Turning(rates[order], probe.factor))
+        return cls(pairs[order], Turning(rates[order], probe.factor), shift)
 
     def read(
         self, vectors: Float[Tensor, "*batch width"], start: int
     ) -> tuple[Complex[Tensor, "*batch plane"], Complex[Tensor, "*batch rest"]]:
-        """Planes of the block that starts at dimension `start`, and of what lies outside it; float64."""
-        width = self.pairs.shape[-1]
+        """Planes of the block, and of what lies outside it; `start` is where the layer's rotary function begins."""
+        start, width = start + self.shift, self.pairs.shape[-1]
         block, outside = vectors[..., start : start + width].double(), [vectors[..., :start]]
         outside.append(vectors[..., start + width :])
         rest = torch.cat(outside, -1).double()

@@ -49,9 +49,12 @@ def probe_rotation(rotation: Rotation, head_width: int) -> RotaryProbe:
     queries, keys = rotation.query.matrices(), rotation.key.matrices()
     products = torch.einsum("tai,saj->tsij", queries, keys)
     width = queries.shape[-1]
-    factor = math.sqrt(float(products[0, 0].diagonal().mean()))
-    products = products / factor**2
+    squares = products[0, 0].diagonal()
     angles, pairs = turning_planes(products[0, 1])
+    # What does not turn is not stretched either, where a part of a head turns inside the function (GPT-NeoX).
+    factor = math.sqrt(float((pairs**2 @ squares).mean() if len(pairs) else squares.mean()))
+    stretch = squares.clamp(min=1e-30).sqrt()
+    products = products / (stretch[:, None] * stretch)
     planes = torch.zeros(len(pairs), 2, head_width, dtype=torch.float64)
     planes[..., rotation.query.start : rotation.query.start + width] = pairs
     return RotaryProbe(angles, planes, factor, pairing(pairs), stationarity_error(products))
