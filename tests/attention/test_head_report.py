@@ -7,6 +7,9 @@ import pytest
 import torch
 
 from captures import DROPPED, LENGTH, estimate, random_capture
+from poskernel.attention.estimators.decompose import TERMS, HeadSplit
+from poskernel.attention.estimators.head_probes import HeadProbes
+from poskernel.attention.estimators.probes import Agreement, HeadProbe, HeadRepetition
 from poskernel.attention.head_report import HeadReport, listed, listed_offsets, without_nan
 from poskernel.statistics import Estimate
 
@@ -56,9 +59,11 @@ def test_a_row_lists_g_within_its_band(estimates):
 
 
 def test_the_untrained_head_stands_beside_it(estimates):
-    alone, beside = (HeadReport.of(estimates[0], KEPT, other).row([0]) for other in (None, estimates[1]))
+    alone, beside = (
+        HeadReport.of(estimates[0], KEPT, measured).row([0]) for measured in ({}, {"untrained": estimates[1]})
+    )
     for name in ("r2", "signal", "share"):
-        assert math.isnan(alone[f"{name}_untrained"])
+        assert f"{name}_untrained" not in alone
         assert beside[f"{name}_untrained"] == getattr(estimates[1], name).value
         assert beside[name] == alone[name]
 
@@ -72,3 +77,55 @@ def test_words_do_not_quote_an_r2_that_says_nothing(estimates):
     assert "R2 0.50 (0.40 to 0.60)" in HeadReport.of(good, KEPT).sentence
     assert HeadReport.of(good, KEPT).sentence in repr(HeadReport.of(good, KEPT))
     assert "<p>Layer 0, head 0" in HeadReport.of(good, KEPT)._repr_html_()
+
+
+def share(value):
+    return Estimate(value, value - 0.1, value + 0.1, 5, "")
+
+
+def split(**given):
+    """A split with these shares; the rest of it does not matter here."""
+    shares = {name: share(given.get(name, 0.1)) for name in TERMS}
+    total = share(sum(each.value for each in shares.values()))
+    return HeadSplit(0, 0, shares, total, shares, shares, 1.0, torch.eye(4))
+
+
+def test_the_split_gives_all_kinds_and_its_shares_are_quoted(estimates):
+    flat = replace(estimates[0], g=torch.zeros_like(estimates[0].g), share=share(0.1))
+    assert HeadReport.of(flat, KEPT).kind == "uniform"
+    report = HeadReport.of(flat, KEPT, {"split": split(key=0.6, position=0.18)})
+    assert report.kind == "key-driven"
+    assert "position 18%, key 60%, query 10%, interaction 10% of its logit variance" in report.sentence
+    undefined = HeadSplit(0, 0, {name: share(math.nan) for name in TERMS}, share(math.nan), {}, {}, 1.0, torch.eye(4))
+    said = HeadReport.of(flat, KEPT, {"split": undefined})
+    assert said.kind == "uniform"
+    assert "position 10% of its logit variance" in said.sentence
+
+
+@pytest.mark.parametrize("with_split", [False, True])
+def test_probes_alone_tell_induction_heads(estimates, with_split):
+    flat = replace(estimates[0], g=torch.zeros_like(estimates[0].g))
+    repetition = HeadRepetition(0, 0, share(0.7), share(0.1), 0.01, 0.01)
+    probes = HeadProbes(0, 0, constant_probe(), Agreement(0.5, 1.0, False), repetition)
+    measured = {"probes": probes} | ({"split": split(key=0.6)} if with_split else {})
+    report = HeadReport.of(flat, KEPT, measured)
+    assert report.kind == "induction"
+    assert "70% of its attention after earlier occurrences of its token" in report.sentence
+    weak = replace(repetition, induction=share(0.2))
+    assert HeadReport.of(flat, KEPT, {"probes": replace(probes, repetition=weak)}).kind != "induction"
+
+
+def constant_probe():
+    return HeadProbe(0, 0, torch.arange(9), torch.arange(9.0), torch.arange(9, 0, -1.0), torch.ones(9), 0.0, 1.0)
+
+
+def test_a_head_is_drawn_with_the_probe_where_there_is_one(estimates):
+    pytest.importorskip("altair")
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axis = HeadReport.of(estimates[0], KEPT).plot(figure.subplots())
+    assert axis.lines[0].get_ydata().tolist() == pytest.approx(estimates[0].g.tolist())
+    assert len(axis.lines) == 1
+    assert "layer 0, head 0" in axis.get_title()
+    repetition = HeadRepetition(0, 0, share(0.1), share(0.1), 0.01, 0.01)
+    probes = HeadProbes(0, 0, constant_probe(), Agreement(0.5, 1.0, False), repetition)
+    assert len(HeadReport.of(estimates[0], KEPT, {"probes": probes}).plot(figure.subplots()).lines) == 2

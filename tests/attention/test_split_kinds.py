@@ -57,3 +57,11 @@ def test_evidence_is_read_from_measurements():
     assert evidence.induction == 0.5
     assert SplitEvidence.of(split).induction is None
     assert split_kind("mixed", SplitEvidence.of(split)) == "key-driven"
+
+
+def test_without_a_split_only_probes_say_more_than_the_profile():
+    evidence = SplitEvidence.of(None)
+    assert all(math.isnan(getattr(evidence, name)) for name in ("position", "key", "query", "interaction"))
+    assert split_kind("mixed", evidence) == "mixed"
+    repetition = HeadRepetition(0, 0, Estimate(0.5, 0.4, 0.6, 8, ""), Estimate(0.0, 0.0, 0.0, 8, ""), 0.0, 0.0)
+    assert split_kind("mixed", SplitEvidence.of(None, repetition)) == "induction"

@@ -71,7 +71,9 @@ def test_the_specification_draws(heads):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"g": [np.zeros(6)] * 12}, "g of .* is not 7 finite numbers"),
+        ({"g": [np.zeros(6)] * 12}, "g of .* is not 7 finite numbers or nan"),
+        ({"g": [np.full(7, np.inf)] * 12}, "g of .* is not 7 finite numbers or nan"),
+        ({"g": [np.full(7, np.nan)] * 12}, "g of .* is nan where g is not, or everywhere"),
         ({"g_low": [np.full(7, np.nan)] * 12}, "g_low of"),
         ({"layer": 0}, "give one row a head"),
         ({"signal": "local"}, "signal is 'local'"),
@@ -104,3 +106,14 @@ def test_one_head_far_off_does_not_take_all_colours():
     low, high = colour_limits(pd.Series([0.9 + number / 1000 for number in range(99)] + [186.18, float("nan")]))
     assert 0.9 <= low < 0.91 and 0.98 < high < 1.2
     assert colour_limits(pd.Series([float("nan")])) == (0.0, 1.0)
+
+
+def test_offsets_that_a_head_does_not_have_are_null_and_not_drawn(heads):
+    for name in ("g", "g_low", "g_high"):
+        heads[name] = [np.where(np.arange(7) < 5, g, np.nan) for g in heads[name]]
+    record = compact(heads, [], 7)[0]
+    assert record["g"][5:] == record["below"][5:] == [None, None]
+    whole = {name: record[name][:5] for name in ("g", "below")} | {name: record[name] for name in ("base", "step")}
+    assert np.abs(unfold(whole)[0] - heads["g"][0][:5]).max() < 1.6 * np.ptp(heads["g"][0][:5]) / 1000
+    chart = head_map(heads, STATISTICS, OFFSETS)
+    assert vegalite_to_svg(chart) and "isValid(datum.g)" in json.dumps(chart, allow_nan=False)

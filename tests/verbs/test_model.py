@@ -110,12 +110,12 @@ def test_analyze_adds_variants_and_an_untrained_model_where_asked(tiny_llama, te
         "--dropped",
         "4",
     ]
-    assert cli.main([*arguments, "--json", "-q", "--variants", "--untrained", "--layers", "1"]) == 0
+    assert cli.main([*arguments, "--json", "-q", "--measures", "variants,untrained", "--layers", "1"]) == 0
     asked = json.loads(capsys.readouterr().out)["heads"][0]
     assert cli.main([*arguments, "--json", "-q", "--layers", "1"]) == 0
     plain = json.loads(capsys.readouterr().out)["heads"][0]
     assert asked["r2"] == plain["r2"]
-    assert asked["signal_untrained"] is not None and plain["signal_untrained"] is None
+    assert asked["signal_untrained"] is not None and "signal_untrained" not in plain
     assert "whole_centred_r2" in asked and "whole_centred_r2" not in plain
-    assert cli.main([*arguments[:4], "--sequences", "6", "--length", "48", "--variants"]) == 2
+    assert cli.main([*arguments[:4], "--sequences", "6", "--length", "48", "--measures", "variants"]) == 2
     assert "give --sequences 8 or more" in capsys.readouterr().err

@@ -2,32 +2,30 @@
 
 import html
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
-from poskernel.attention.estimators.estimate import HeadEstimate, KernelEstimator
 from poskernel.attention.estimators.pairs import MINIMUM_SEQUENCES
-from poskernel.attention.estimators.variant_estimates import SAMPLES
 from poskernel.attention.head_report import HeadReport, listed_offsets, without_nan
+from poskernel.attention.measures import check_sequences, chosen_measures, measure_with
+from poskernel.attention.measuring import Progress, Subject, silent
 from poskernel.attention.sources.capture import AttentionSource
 from poskernel.attention.sources.self_test import self_test
-from poskernel.attention.sources.untrained import untrained_source
+from poskernel.attention.sources.small_source import TransformerSource
 from poskernel.attention.sources.windows import SHORTEST, windows
 from poskernel.errors import InputError
+from poskernel.models.transformer import Transformer
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 SCHEMA = "poskernel.analyze/1"
-BATCH = 16
-"""Sequences that pass through the model at once."""
-Progress = Callable[[str, int, int], None]
-"""Called as progress(what, done, total)."""
+DEFAULT_STATISTIC = "r2"
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,8 @@ class Setting:
     dropped: int
     seed: int
     encoder_or_decoder: str
+    measures: tuple[str, ...]
+    """What was measured beside the kernels."""
     pattern_error: float
     """Largest difference between rebuilt and own attention weights in the self-test."""
 
@@ -80,6 +80,15 @@ class Atlas:
         document = {"schema": SCHEMA, **setting, "offsets": list(self.offsets), "heads": rows}
         return {name: without_nan(value) for name, value in document.items()}
 
+    def plot(self, statistic: str = DEFAULT_STATISTIC, ax: "Axes | None" = None) -> "Axes":
+        """Draw a layer x head map of one numeric column of `to_frame`; on axes of its own by default.
+
+        Raises InputError for a column that is none, MissingExtraError without matplotlib.
+        """
+        from poskernel.report.head_curves import statistic_map
+
+        return statistic_map(self.to_frame(), statistic, f"{statistic} of {self.setting.model}", ax)
+
     def _repr_html_(self) -> str:
         columns = ["layer", "head", "kind", "r2", "signal", "share", "peak_offset", "first_mass", "sentence"]
         table: str = self.to_frame()[columns].to_html(
@@ -108,39 +117,37 @@ def analyze(
     null: bool = True,
     progress: Progress | None = None,
     device: str = "auto",
-    variants: bool = False,
-    untrained: bool = False,
+    measures: str | Iterable[str] = (),
 ) -> Atlas:
     """Measure the positional kernel of every head of a model, or of the given layers.
 
-    `model` is a name (folder, .gguf file, package:NAME, hub id), a live Hugging Face module (then give `text` as token
-    ids, [sequence, position], or as a string if it came with its tokenizer through `load`), or any AttentionSource.
-    `text` defaults to the help topics that CPython ships, joined in sorted order of their keys. Sequences are the first
-    `sequences` consecutive windows of `length` tokens of the text; no token is added to them (no BOS): the first token
-    takes its place, and the first `dropped` positions are left out of every estimate as queries and as keys.
+    `model` is a name (folder, .gguf file, package:NAME, hub id), what `load` gave, a live Hugging Face module or one of
+    our transformers (then give `text` as token ids, [sequence, position]), or any AttentionSource. `text` defaults to
+    the help topics that CPython ships, joined in sorted order of their keys. Sequences are the first `sequences`
+    consecutive windows of `length` tokens of the text; no token is added to them (no BOS): the first token takes its
+    place, and the first `dropped` positions are left out of every estimate as queries and as keys.
 
-    Of an encoder g is measured at signed offsets, negative ones for keys after their query. `variants` also measures
-    the Gram variants, and everything again with the first positions; `untrained` the R2, signal and share of the same
-    architecture with weights drawn anew from `seed`, on the same text.
+    Of an encoder g is measured at signed offsets, negative ones for keys after their query. `measures` names what is
+    measured beside the kernels (`poskernel.attention.measures.MEASURES` says what each is and costs; "all" for all):
+    each fills the field of that name in every HeadReport, and columns of the table.
 
     `device` is auto (an accelerator where there is one), cpu, cuda or mps; estimates are made on the CPU.
 
     Raises InputError for input that cannot be measured, RunError for activations that are not finite numbers.
     """
-    place = present_device(device)
-    check_sizes(sequences, length, dropped, variants)
+    place, wanted = present_device(device), chosen_measures(measures)
+    check_sizes(sequences, length, dropped)
+    check_sequences(wanted, sequences)
     source, encode, origin = opened(model)
     source.to(place)
-    step = progress or (lambda what, done, total: None)
+    step = progress or silent
     step("self-test", 0, 1)
     check_length(source, length)
     test = self_test(source)
     chosen = chosen_layers(source, layers)
     tokens, text_digest = windows(source.name, encode, text, sequences, length)
-    wanted = Wanted(chosen, dropped, seed, null, test.causal, variants)
-    estimates = measure(source, tokens, wanted, step)
-    others = measure_untrained(source, tokens, wanted, place, step) if untrained else {}
-    reports = [HeadReport.of(each, length - dropped, others.get((each.layer, each.head))) for each in estimates]
+    subject = Subject(source, tokens, chosen, dropped, seed, null, test.causal, place, step)
+    kernels, found = measure_with(subject, wanted)
     setting = Setting(
         model=source.name,
         weights_digest=origin[0],
@@ -152,9 +159,13 @@ def analyze(
         dropped=dropped,
         seed=seed,
         encoder_or_decoder="decoder" if test.causal else "encoder",
+        measures=tuple(wanted),
         pattern_error=test.pattern_error,
     )
-    heads = {(report.estimate.layer, report.estimate.head): report for report in reports}
+    names = [(kernel.layer, kernel.head) for kernel in kernels]
+    heads = {
+        name: HeadReport.of(kernel, length - dropped, found[name]) for name, kernel in zip(names, kernels, strict=True)
+    }
     return Atlas(setting, heads, listed_offsets(length - dropped, test.causal))
 
 
@@ -177,76 +188,16 @@ def opened(model: Any) -> tuple[AttentionSource, Callable[[str], list[int]] | No
     from poskernel.attention.sources.huggingface import HuggingFaceSource
     from poskernel.attention.sources.loading import LoadedModel, load
 
+    if isinstance(model, Transformer):
+        return TransformerSource(model), None, (None, None)
     if isinstance(model, torch.nn.Module):
         return HuggingFaceSource(model), None, (None, None)
     loaded = model if isinstance(model, LoadedModel) else load(str(model))
     return loaded.source, loaded.encode, (loaded.weights_digest, loaded.quantization)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is measured of a source: layers, positions left out, the shared permutation's seed, and the extras."""
-
-    layers: Sequence[int]
-    dropped: int = 16
-    seed: int = 0
-    null: bool = True
-    causal: bool = True
-    variants: bool = False
-
-
-def measure(
-    source: AttentionSource, tokens: Int[Tensor, "sequence position"], wanted: Wanted, step: Progress
-) -> list[HeadEstimate]:
-    """Estimates of every head of the layers; the tokens pass through the model in batches of nearly equal size."""
-    batches = even_batches(tokens)
-    estimator = KernelEstimator(
-        dict.fromkeys(wanted.layers, source.heads),
-        tokens.shape[1],
-        tokens.shape[0],
-        len(batches[0]),
-        dropped=wanted.dropped,
-        null=wanted.null,
-        seed=wanted.seed,
-        causal=wanted.causal,
-        variants=wanted.variants,
-    )
-    for index, batch in enumerate(batches):
-
-        def consume(capture: Any, index: int = index) -> None:
-            estimator.consume(capture)
-            step("layers", index * source.layers + capture.layer + 1, len(batches) * source.layers)
-
-        source.forward(batch, consume)
-    return estimator.estimates()
-
-
-def even_batches(tokens: Int[Tensor, "sequence position"]) -> list[Int[Tensor, "batch position"]]:
-    """Batches of nearly equal size, even but for the last: variants pair the sequences of a batch."""
-    count, pairs = math.ceil(tokens.shape[0] / BATCH), tokens.shape[0] // 2
-    stops = [2 * sum(pairs // count + (j < pairs % count) for j in range(i)) for i in range(1, count)]
-    return list(tokens.tensor_split(stops))
-
-
-def measure_untrained(
-    source: AttentionSource, tokens: Int[Tensor, "sequence position"], wanted: Wanted, place: str, step: Progress
-) -> dict[tuple[int, int], HeadEstimate]:
-    """The same architecture with new weights, which passes the same self-test: its estimates by layer and head."""
-    other = untrained_source(source, wanted.seed)
-    other.to(place)
-    self_test(other)
-    plain = replace(wanted, null=False, variants=False)
-    found = measure(other, tokens, plain, lambda what, done, total: step(f"untrained {what}", done, total))
-    return {(estimate.layer, estimate.head): estimate for estimate in found}
-
-
-def check_sizes(sequences: int, length: int, dropped: int, variants: bool = False) -> None:
+def check_sizes(sequences: int, length: int, dropped: int) -> None:
     """InputError for sizes that leave nothing to measure, whatever the model."""
-    if variants and MINIMUM_SEQUENCES <= sequences < 2 * SAMPLES:
-        raise InputError(
-            f"{sequences} sequences are too few for Gram variants, which need two a sample: give --sequences "
-            f"{2 * SAMPLES} or more."
-        )
     if sequences < MINIMUM_SEQUENCES:
         raise InputError(
             f"{sequences} sequences are too few for an estimate with an interval: give --sequences "

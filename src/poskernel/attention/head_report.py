@@ -4,17 +4,30 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from poskernel.attention.content.head_products import HeadProducts
+from poskernel.attention.content.leakage import HeadLeakage
+from poskernel.attention.estimators.decompose import TERMS, HeadSplit
+from poskernel.attention.estimators.distance import HeadDistance
+from poskernel.attention.estimators.drift import HeadDrift
 from poskernel.attention.estimators.estimate import HeadEstimate
-from poskernel.attention.estimators.variant_estimates import VariantEstimate
+from poskernel.attention.estimators.head_probes import HeadProbes
+from poskernel.attention.estimators.head_spectra import HeadSpectrum
+from poskernel.attention.estimators.probes import HeadRepetition
+from poskernel.attention.estimators.symbolic import HeadPermutation
+from poskernel.attention.estimators.variant_estimates import HeadVariants
+from poskernel.attention.head_columns import HEAD_COLUMNS, KERNEL
 from poskernel.attention.kinds import Profile, head_kind
+from poskernel.attention.split_kinds import SplitEvidence, split_kind
 from poskernel.kernel import PositionalKernel
-from poskernel.statistics import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDEST = 1.0
 """An R2 with a wider interval says nothing, and sentences do not quote it."""
@@ -26,14 +39,24 @@ NEAR_OFFSETS, FAR_OFFSETS = 65, 192
 class HeadReport:
     """One head: its kernel, its estimates, its shape, and a sentence that says it in words.
 
-    `untrained` is the same head of the same architecture with weights drawn anew, where it was asked for.
+    The fields from `split` on are the measures of `measures.MEASURES` under the same names, None where not asked for;
+    `untrained` is the same head of the same architecture with weights drawn anew.
     """
 
     estimate: HeadEstimate
     profile: Profile
     kind: str
     sentence: str
+    split: HeadSplit | None = None
+    distance: HeadDistance | None = None
+    symbolic: HeadPermutation | None = None
+    drift: HeadDrift | None = None
+    leakage: HeadLeakage | None = None
+    variants: HeadVariants | None = None
+    spectrum: HeadSpectrum | None = None
+    probes: HeadProbes | None = None
     untrained: HeadEstimate | None = None
+    products: HeadProducts | None = None
 
     @property
     def kernel(self) -> PositionalKernel:
@@ -41,69 +64,50 @@ class HeadReport:
         return self.estimate.kernel
 
     @classmethod
-    def of(cls, estimate: HeadEstimate, kept: int, untrained: HeadEstimate | None = None) -> "HeadReport":
-        """From what was measured on sequences with `kept` positions."""
+    def of(cls, estimate: HeadEstimate, kept: int, measured: Mapping[str, Any] | None = None) -> "HeadReport":
+        """From what was measured on sequences with `kept` positions; `measured` holds results of measures by name."""
+        found = dict(measured or {})
+        split, probes = found.get("split"), found.get("probes")
+        repetition = None if probes is None else probes.repetition
         profile = Profile.of(estimate.g, kept, estimate.first_offset)
         sink = max(estimate.first_mass, estimate.dropped_mass)
-        kind = head_kind(profile, estimate.share.value, sink)
-        return cls(estimate, profile, kind, describe(estimate, profile, kind), untrained)
+        kind = split_kind(head_kind(profile, estimate.share.value, sink), SplitEvidence.of(split, repetition))
+        return cls(estimate, profile, kind, describe(estimate, profile, kind, split, repetition), **found)
 
     def row(self, offsets: Sequence[int]) -> dict[str, Any]:
-        """The head as one flat row; g and its band at the given offsets. Undefined numbers are nan."""
-        estimate, other = self.estimate, self.untrained
-        g, reach = estimate.g, student_reach(estimate.r2.n) * estimate.g_error
+        """The head as one flat row (`head_columns` says what each column means); g and its band at the given offsets.
+
+        Undefined numbers are nan, as g is at offsets that no pair has: beyond a window, or beyond the sequences.
+        """
+        g, reach = self.estimate.g, student_reach(self.estimate.r2.n) * self.estimate.g_error
+        row = KERNEL.values(self.estimate)
+        for name, columns in HEAD_COLUMNS.items():
+            result = getattr(self, name)
+            if result is not None:
+                row |= columns.values(result)
+        row |= {name: getattr(self.profile, name) for name in ("peak_offset", "half_width")}
+        row |= {"kind": self.kind, "sentence": self.sentence}
         bands = {"g": g, "g_low": g - reach, "g_high": g + reach}
-        row = {
-            "layer": estimate.layer,
-            "head": estimate.head,
-            "r2": estimate.r2.value,
-            "r2_low": estimate.r2.low,
-            "r2_high": estimate.r2.high,
-            **spread("r2_raw", estimate.r2_raw),
-            **spread("r2_plugin", estimate.r2_plugin),
-            **spread("r2_plugin_centred", estimate.r2_plugin_centred),
-            "r2_null": math.nan if estimate.null is None else estimate.null.value,
-            "r2_untrained": math.nan if other is None else other.r2.value,
-            **spread("signal", estimate.signal),
-            "signal_plugin": estimate.signal_plugin,
-            "signal_untrained": math.nan if other is None else other.signal.value,
-            **spread("share", estimate.share),
-            "share_untrained": math.nan if other is None else other.share.value,
-            "first_mass": estimate.first_mass,
-            "dropped_mass": estimate.dropped_mass,
-        }
-        for name, variant in estimate.variants.items():
-            row |= variant_columns(name, variant)
-        words = {
-            "peak_offset": self.profile.peak_offset,
-            "half_width": self.profile.half_width,
-            "kind": self.kind,
-            "sentence": self.sentence,
-        }
-        return row | words | {name: listed(curve, estimate.first_offset, offsets) for name, curve in bands.items()}
+        return row | {name: listed(curve, self.estimate.first_offset, offsets) for name, curve in bands.items()}
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw g with its 95% band and, where it was measured, g of one repeated token; on axes of its own by default.
+
+        Raises MissingExtraError without matplotlib.
+        """
+        from poskernel.report.head_curves import kernel_curve
+
+        constant = None if self.probes is None else self.probes.constant
+        probe = None if constant is None else (constant.offsets.tolist(), constant.g.tolist())
+        reach = student_reach(self.estimate.r2.n) * self.estimate.g_error
+        name = f"layer {self.estimate.layer}, head {self.estimate.head}: {self.kind}"
+        return kernel_curve(list(self.estimate.offsets), self.estimate.g.tolist(), reach.tolist(), name, probe, ax)
 
     def _repr_html_(self) -> str:
         return f"<p>Layer {self.estimate.layer}, head {self.estimate.head}: {html.escape(self.sentence)}</p>"
 
     def __repr__(self) -> str:
         return f"layer {self.estimate.layer} head {self.estimate.head}: {self.sentence}"
-
-
-def spread(name: str, estimate: Estimate) -> dict[str, float]:
-    """An estimate as three columns."""
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-
-
-def variant_columns(name: str, variant: VariantEstimate) -> dict[str, float]:
-    """A Gram variant as columns that start with its name: mean_r2, whole_mean_signal."""
-    return {
-        **spread(f"{name}_r2", variant.r2),
-        **spread(f"{name}_r2_raw", variant.r2_raw),
-        f"{name}_r2_plugin": variant.r2_plugin,
-        f"{name}_r2_plugin_centred": variant.r2_plugin_centred,
-        **spread(f"{name}_signal", variant.signal),
-        f"{name}_signal_plugin": variant.signal_plugin,
-    }
 
 
 def listed(curve: Float[Tensor, " offset"], first: int, offsets: Sequence[int]) -> list[float]:
@@ -122,10 +126,19 @@ def student_reach(n: int) -> float:
     return float(t.ppf(0.975, n - 1))
 
 
-def describe(estimate: HeadEstimate, profile: Profile, kind: str) -> str:
-    """A head in words."""
+def describe(
+    estimate: HeadEstimate,
+    profile: Profile,
+    kind: str,
+    split: HeadSplit | None = None,
+    repetition: HeadRepetition | None = None,
+) -> str:
+    """A head in words; all four shares where the split was measured, what an induction head does where it is one."""
     words = f"{kind} head: positional kernel peaks at offset {profile.peak_offset}, half-width {profile.half_width}"
-    if not math.isnan(estimate.share.value):
+    if split is not None and not math.isnan(split.total.value):
+        shares = ", ".join(f"{term} {split.shares[term].value:.0%}" for term in TERMS)
+        words += f", {shares} of its logit variance"
+    elif not math.isnan(estimate.share.value):
         words += f", position {estimate.share.value:.0%} of its logit variance"
     r2 = estimate.r2
     if math.isnan(r2.value):
@@ -134,6 +147,8 @@ def describe(estimate: HeadEstimate, profile: Profile, kind: str) -> str:
         words += ", R2 undetermined (its interval is wider than 1: take more sequences)"
     else:
         words += f", R2 {r2.value:.2f} ({r2.low:.2f} to {r2.high:.2f})"
+    if kind == "induction" and repetition is not None:
+        words += f"; {repetition.induction.value:.0%} of its attention after earlier occurrences of its token"
     return f"{words}; {estimate.first_mass:.0%} of its attention on the first token"
 
 

@@ -5,10 +5,11 @@ or mixed ones; then the kinds whose profile is clear (previous-token, fixed-offs
 logits of the rest by the split; and where no term does, the profile's last words, uniform and mixed.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poskernel.attention.estimators.decompose import HeadSplit
+from poskernel.attention.estimators.decompose import TERMS, HeadSplit
 from poskernel.attention.estimators.probes import HeadRepetition
 
 UNCLEAR = ("uniform", "mixed")
@@ -26,9 +27,11 @@ class SplitEvidence:
     induction: float | None = None
 
     @classmethod
-    def of(cls, split: HeadSplit, repetition: HeadRepetition | None = None) -> "SplitEvidence":
-        """From a head's measurements."""
-        shares = {name: share.value for name, share in split.shares.items()}
+    def of(cls, split: HeadSplit | None, repetition: HeadRepetition | None = None) -> "SplitEvidence":
+        """From what was measured of a head; shares are nan without the split."""
+        shares = dict.fromkeys(TERMS, math.nan)
+        if split is not None:
+            shares = {name: share.value for name, share in split.shares.items()}
         return cls(**shares, induction=None if repetition is None else repetition.induction.value)
 
     def led_by(self, share: float) -> bool:

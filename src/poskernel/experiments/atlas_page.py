@@ -44,13 +44,14 @@ def write_atlas(atlas: Atlas, folder: Path | None, page: Path | None) -> None:
 
 
 def save_heads(atlas: Atlas, folder: Path) -> None:
-    """One line a head as csv, and g(offset) of every head at every offset as parquet."""
-
+    """One line a head as csv (its single numbers and words), and g(offset) of every head at every offset as parquet."""
     import pandas as pd
 
     from poskernel.report.tables import write_csv
 
-    write_csv(atlas.to_frame().drop(columns=["g", "g_low", "g_high"]), folder / "heads.csv")
+    heads = atlas.to_frame()
+    lists = [name for name in heads if isinstance(heads[name].iloc[0], list)]
+    write_csv(heads.drop(columns=lists), folder / "heads.csv")
     columns = {
         f"layer {layer} head {head}": pd.Series(report.estimate.g.tolist(), report.estimate.offsets)
         for (layer, head), report in atlas.heads.items()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poskernel.attention.atlas import Atlas, Progress, analyze
+from poskernel.attention.atlas import Atlas, analyze
+from poskernel.attention.measuring import Progress
 from poskernel.experiments.atlas_page import atlas_section, save_heads
 from poskernel.experiments.comparison import Comparison, compare
 from poskernel.experiments.comparison_page import comparison_sections

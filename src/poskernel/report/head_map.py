@@ -39,7 +39,7 @@ def head_map(
     """Vega-Lite specification of the map and the curve.
 
     `heads` has one row a head: layer, head, sentence (the head in words), g (array over `offsets`, nats), where known
-    g_low and g_high (the `band` around it), and each column that `statistics` maps to its name in the menu. Clicking a
+    g_low and g_high (the `band` around it; nan at offsets that a head does not have), and each column that `statistics` maps to its name in the menu. Clicking a
     cell chooses its head, as do two sliders (for the keyboard); the head under the pointer is drawn in a second colour.
     Undefined statistics show as grey cells. Raises InputError for arrays of the wrong length, repeated heads,
     offsets that do not rise, and statistics that are no numbers.
@@ -87,23 +87,25 @@ def compact(heads: pd.DataFrame, statistics: Sequence[str], number: int) -> list
 
 
 def compact_head(record: Mapping[Any, Any], statistics: Sequence[str], number: int) -> dict[str, Any]:
-    """The record of one head; a statistic that is not finite becomes null."""
+    """The record of one head; a statistic that is not finite becomes null, and so does g where it is nan."""
     place = {"layer": int(record["layer"]), "head": int(record["head"])}
     g = np.asarray(record["g"], dtype=float)
     low, high = (np.asarray(record.get(name, g), dtype=float) for name in ("g_low", "g_high"))
     for name, array in (("g", g), ("g_low", low), ("g_high", high)):
-        if array.shape != (number,) or not np.isfinite(array).all():
-            raise InputError(f"{name} of {place} is not {number} finite numbers: give one at each offset.")
-    step = float(f"{(np.ptp(g) or 1.0) / STEPS:.3g}")
-    base = float(f"{g.min():.6g}")
+        if array.shape != (number,) or np.isinf(array).any():
+            raise InputError(f"{name} of {place} is not {number} finite numbers or nan: give one at each offset.")
+        if (np.isnan(array) != np.isnan(g)).any() or np.isnan(array).all():
+            raise InputError(f"{name} of {place} is nan where g is not, or everywhere: give a band wherever g is.")
+    step = float(f"{(np.nanmax(g) - np.nanmin(g) or 1.0) / STEPS:.3g}")
+    base = float(f"{np.nanmin(g):.6g}")
     numbers = {name: rounded(record[name], name) for name in statistics}
     words = textwrap.fill(str(record["sentence"]), LETTERS_PER_LINE)
-    steps = {name: np.rint(array / step).astype(int) for name, array in (("g", g - base), ("below", g - low))}
-    above = np.rint((high - g) / step).astype(int)
-    if np.abs(above - steps["below"]).max() > 1:
+    steps = {"g": np.rint((g - base) / step), "below": np.rint((g - low) / step)}
+    above = np.rint((high - g) / step)
+    if np.nanmax(np.abs(above - steps["below"])) > 1:
         steps["above"] = above  # left out where the band is symmetric, as it mostly is
     return {**place, **numbers, "sentence": words, "base": base, "step": step} | {
-        name: array.tolist() for name, array in steps.items()
+        name: [None if np.isnan(value) else int(value) for value in array] for name, array in steps.items()
     }
 
 
@@ -186,6 +188,7 @@ def curve(offsets: Sequence[int], band: str) -> Any:
             .transform_filter(selection)
             .transform_calculate(offset=positions, above="datum.above || datum.below")
             .transform_flatten(["offset", "g", "below", "above"])
+            .transform_filter("isValid(datum.g)")  # a window ends before the offsets do
             .transform_calculate(
                 nats="datum.base + datum.step * datum.g",
                 low="datum.base + datum.step * (datum.g - datum.below)",

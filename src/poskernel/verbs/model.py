@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from poskernel import console
 from poskernel.errors import InputError
 from poskernel.session import DEFAULTS, Session, layer_numbers
-from poskernel.verbs.study import open_store
+from poskernel.verbs.running import open_store
 
 
 def analyze(
@@ -21,8 +21,7 @@ def analyze(
     sequences: int = 16,
     length: int = 512,
     dropped: int = 16,
-    variants: bool = False,
-    untrained: bool = False,
+    measures: str = "",
     report: Path | None = None,
     session: Session = DEFAULTS,
 ) -> None:
@@ -42,11 +41,8 @@ def analyze(
         Tokens of each.
     dropped
         First positions that are left out, as queries and as keys.
-    variants
-        Also R2 and signal of the Gram variants (mean, centred, global, whitened), and all of it with the first
-        positions.
-    untrained
-        Also R2, signal and share of the same architecture with weights drawn anew.
+    measures
+        What else to measure: split,distance,... or all.
     report
         HTML file to write the heads' map to.
     """
@@ -57,9 +53,8 @@ def analyze(
     steps = console.Steps(quiet=session.quiet)
     chosen = None if layers is None else layer_numbers(layers)
     words, seed, device = console.read_text(text), session.seed, session.device
-    extras = {"variants": variants, "untrained": untrained}
     atlas = measure(
-        model, words, sequences, length, chosen, dropped, seed=seed, progress=steps.show, device=device, **extras
+        model, words, sequences, length, chosen, dropped, seed, progress=steps.show, device=device, measures=measures
     )
     if session.out is not None or report is not None:
         from poskernel.experiments.atlas_page import write_atlas

@@ -19,7 +19,7 @@ def leakage(logits, first=1, batches=1, **settings):
     estimator = LeakageEstimator([0], first)
     for part in torch.arange(len(logits)).tensor_split(batches):
         estimator.consume(capture_of(logits[part, None], key[part], **settings))
-    return estimator.results()[0]
+    return estimator.estimates()[0]
 
 
 def noise(sequences, seed=0):
@@ -86,4 +86,4 @@ def test_what_cannot_be_measured_is_refused():
         LeakageEstimator([0], 0)
     estimator = LeakageEstimator([1])
     estimator.consume(capture_of(noise(4)[:, None], noise(4)[:, None]))
-    assert not estimator.results()
+    assert not estimator.estimates()

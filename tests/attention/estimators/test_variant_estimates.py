@@ -9,11 +9,20 @@ import torch
 from captures import DROPPED, LENGTH, capture_of, dense, estimate, random_capture
 from poskernel.attention.estimators import moments
 from poskernel.attention.estimators.moments import HeadView, PairGrid
-from poskernel.attention.estimators.variant_estimates import WHOLE, variant_names
+from poskernel.attention.estimators.variant_estimates import WHOLE, VariantEstimator, variant_names
 from poskernel.attention.estimators.variants import VARIANTS, variant_views
+from poskernel.errors import InputError
 
 SHORT, WIDTH = 14, 6
 """Of the simulation: positions, few so that it is quick, and width of a head."""
+
+
+def variants(captures, length=LENGTH, dropped=DROPPED):
+    """Variants of every head from captures of one layer, a batch each."""
+    estimator = VariantEstimator({0: captures[0].heads}, length, dropped)
+    for part in captures:
+        estimator.consume(part)
+    return [head.estimates for head in estimator.estimates()]
 
 
 def telling(sequences, heads=2, **settings):
@@ -36,7 +45,7 @@ def samples_of(capture, head, name, dropped):
 def test_streamed_variants_equal_dense_loops_over_their_samples(name, setting, monkeypatch):
     monkeypatch.setattr(moments, "ROWS_PER_TILE", 16)
     capture = telling(8, **setting)
-    result = estimate([capture], null=False, variants=True)[1].variants
+    result = variants([capture])[1]
     for dropped, place in ((DROPPED, ""), (0, f"{WHOLE}_")):
         samples, whole = samples_of(capture, 1, name, dropped)
         window, causal = setting.get("window"), setting.get("causal", True)
@@ -52,51 +61,62 @@ def test_streamed_variants_equal_dense_loops_over_their_samples(name, setting, m
 
 def test_with_the_first_positions_the_numbers_are_those_of_nothing_dropped():
     capture = telling(8)
-    result, plain = estimate([capture], variants=True)[1], estimate([capture], dropped=0, variants=True)[1]
-    whole = result.variants[WHOLE]
+    plain = estimate([capture], dropped=0)[1]
+    result, undropped = variants([capture])[1], variants([capture], dropped=0)[1]
+    whole = result[WHOLE]
     for name in ("r2", "r2_raw", "signal"):
         assert getattr(whole, name).value == pytest.approx(getattr(plain, name).value, rel=1e-12)
         assert getattr(whole, name).high == pytest.approx(getattr(plain, name).high, rel=1e-12)
     assert whole.r2_plugin == pytest.approx(plain.r2_plugin.value)
-    assert list(plain.variants) == list(VARIANTS) == variant_names(0)
-    assert list(result.variants) == variant_names(DROPPED)
+    assert list(undropped) == list(VARIANTS) == variant_names(0)
+    assert list(result) == variant_names(DROPPED)
     for name in VARIANTS:
-        with_first = result.variants[f"{WHOLE}_{name}"]
-        assert with_first.r2.value == pytest.approx(plain.variants[name].r2.value, rel=1e-12)
+        assert result[f"{WHOLE}_{name}"].r2.value == pytest.approx(undropped[name].r2.value, rel=1e-12)
 
 
 def test_over_several_batches_samples_pair_within_them():
     whole = telling(16, heads=1)
     parts = [capture_of(q, k, whole.scale) for q, k in zip(whole.query.split(8), whole.key.split(8), strict=True)]
-    results = estimate(parts, null=False, variants=True)
+    results = variants(parts)
     for name in VARIANTS:
-        found = results[0].variants[name]
-        singles = [estimate([part], null=False, variants=True)[0].variants[name] for part in parts]
+        found = results[0][name]
+        singles = [variants([part])[0][name] for part in parts]
         assert min(one.r2.value for one in singles) < found.r2.value < max(one.r2.value for one in singles), name
         assert (found.r2.n, singles[0].r2.n) == (8, 4)
         assert "within batches" in found.r2.method
 
 
-def test_nothing_is_measured_unless_asked_for():
-    assert not estimate([random_capture(8)], null=False)[0].variants
+def test_too_few_sequences_give_no_interval():
+    with pytest.raises(
+        InputError, match="3 pairs of sequences give no interval of the Gram variants: measure at least 8"
+    ):
+        variants([random_capture(7)])
+
+
+def test_layers_not_asked_for_are_passed_over():
+    estimator = VariantEstimator({3: 4}, LENGTH, DROPPED)
+    estimator.consume(random_capture(8))
+    assert all(sums.batches == 0 for head in estimator.sums.values() for sums in head.values())
+    estimator.pool.close()
 
 
 def test_position_alone_and_content_alone_are_told_apart():
     """Queries and keys that are one vector a position, and ones that share a random part at every position."""
     generator = torch.Generator().manual_seed(0)
     position = torch.randn(2, 1, 1, LENGTH, 8, generator=generator, dtype=torch.float64).expand(-1, 16, -1, -1, -1)
-    (alone,) = estimate([capture_of(*position)], null=False, variants=True)
-    assert alone.variants["mean"].r2.value == pytest.approx(alone.r2.value, rel=1e-9)
-    assert alone.variants["mean"].signal.value == pytest.approx(alone.signal.value, rel=1e-9)
-    assert alone.variants["centred"].signal_plugin == pytest.approx(0, abs=1e-9)
-    assert math.isnan(alone.variants["centred"].r2.value) or alone.variants["centred"].signal.value < 1e-9
+    (alone,), (raw,) = variants([capture_of(*position)]), estimate([capture_of(*position)], null=False)
+    assert alone["mean"].r2.value == pytest.approx(raw.r2.value, rel=1e-9)
+    assert alone["mean"].signal.value == pytest.approx(raw.signal.value, rel=1e-9)
+    assert alone["centred"].signal_plugin == pytest.approx(0, abs=1e-9)
+    assert math.isnan(alone["centred"].r2.value) or alone["centred"].signal.value < 1e-9
     # Sums of neighbouring noises correlate near, whatever the position: a stationary kernel of content alone.
     noise = torch.randn(32, 1, LENGTH + 3, 8, generator=generator, dtype=torch.float64)
     content = sum(noise[:, :, lag : lag + LENGTH] for lag in range(4))
-    (alone,) = estimate([capture_of(content, content)], null=False, variants=True)
-    assert alone.variants["centred"].r2.value > 0.85
-    assert alone.variants["centred"].signal.value == pytest.approx(alone.signal.value, rel=0.1)
-    assert abs(alone.variants["mean"].signal.value) < 0.15 * alone.signal.value
+    capture = capture_of(content, content)
+    (alone,), (raw,) = variants([capture]), estimate([capture], null=False)
+    assert alone["centred"].r2.value > 0.85
+    assert alone["centred"].signal.value == pytest.approx(raw.signal.value, rel=0.1)
+    assert abs(alone["mean"].signal.value) < 0.15 * raw.signal.value
 
 
 def mixed(sequences, heads, generator):
@@ -122,7 +142,7 @@ def mixed(sequences, heads, generator):
 @pytest.fixture(scope="module")
 def simulated():
     capture, truth = mixed(16, 200, torch.Generator().manual_seed(0))
-    return estimate([capture], SHORT, 0, null=False, variants=True), truth
+    return variants([capture], SHORT, 0), truth
 
 
 @pytest.mark.parametrize("name", ["mean", "centred", "global"])
@@ -130,7 +150,7 @@ def test_unbiased_variants_are_unbiased_and_their_intervals_cover(simulated, nam
     """16 sequences make 8 samples; 200 draws give a standard error of 1.5 points of coverage."""
     results, truth = simulated
     for statistic in ("r2", "r2_raw", "signal"):
-        drawn = [getattr(one.variants[name], statistic) for one in results]
+        drawn = [getattr(one[name], statistic) for one in results]
         values, expected = np.array([one.value for one in drawn]), truth[name][statistic]
         assert not np.isnan(values).any()
         # A ratio of unbiased means is itself biased by about its variance; the plug-in by far more.
@@ -143,4 +163,4 @@ def test_unbiased_variants_are_unbiased_and_their_intervals_cover(simulated, nam
 def test_the_plug_in_is_biased(simulated):
     """Down for content, whose sampling noise counts as unexplained."""
     results, truth = simulated
-    assert np.mean([one.variants["centred"].r2_plugin for one in results]) < truth["centred"]["r2_raw"] - 0.1
+    assert np.mean([one["centred"].r2_plugin for one in results]) < truth["centred"]["r2_raw"] - 0.1

@@ -9,8 +9,10 @@ import transformers
 
 from poskernel.attention.atlas import analyze
 from poskernel.attention.sources.huggingface import HuggingFaceSource
-from poskernel.attention.sources.untrained import reinitialised, untrained_source
+from poskernel.attention.sources.untrained import anew, reinitialised, untrained_source
+from poskernel.encodings import parse_encoding
 from poskernel.errors import InputError
+from poskernel.models.transformer import Architecture, Transformer
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 40}
 
@@ -70,7 +72,7 @@ def test_a_source_keeps_its_name_and_type():
 def test_other_families_are_built_anew_too(module):
     source = HuggingFaceSource(module().eval())
     tokens = torch.randint(1, 40, (4 * 24,), generator=torch.Generator().manual_seed(0))
-    atlas = analyze(source, tokens, 4, 24, dropped=2, untrained=True, null=False)
+    atlas = analyze(source, tokens, 4, 24, dropped=2, measures=["untrained"], null=False)
     for report in atlas.heads.values():
         assert report.untrained is not None
         assert not torch.equal(report.untrained.g, report.estimate.g)
@@ -80,16 +82,37 @@ def test_analyze_puts_the_untrained_numbers_beside_the_trained():
     source = HuggingFaceSource(trained(), "tiny")
     tokens = torch.randint(0, 40, (8 * 40,), generator=torch.Generator().manual_seed(0))
     steps = []
-    atlas = analyze(source, tokens, 8, 40, dropped=4, untrained=True, progress=lambda *step: steps.append(step))
+    atlas = analyze(source, tokens, 8, 40, dropped=4, measures="untrained", progress=lambda *step: steps.append(step))
     row = atlas.document()["heads"][0]
     # A rotary model has a high R2 whatever its weights; its signal says that nothing is there yet.
     assert row["signal_untrained"] < 0.1 * row["signal"]
     assert row["share_untrained"] is not None
     assert row["r2_untrained"] is None or row["r2_untrained"] != row["r2"]
-    assert steps[-1] == ("untrained layers", 2, 2)
-    again = analyze(HuggingFaceSource(trained(), "tiny"), tokens, 8, 40, dropped=4, untrained=True, seed=1)
+    assert steps[-3:] == [("untrained layers", 1, 2), ("untrained layers", 2, 2), ("untrained", 1, 1)]
+    again = analyze(HuggingFaceSource(trained(), "tiny"), tokens, 8, 40, dropped=4, measures="untrained", seed=1)
     assert again.document()["heads"][0]["signal_untrained"] != row["signal_untrained"]
     assert atlas.heads[0, 0].estimate.r2 == again.heads[0, 0].estimate.r2
+
+
+def test_our_own_transformers_are_built_anew():
+    torch.manual_seed(0)
+    model = Transformer(Architecture(width=16, layers=2, heads=2, vocabulary=40), parse_encoding("rope")).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3)
+    tokens = torch.randint(0, 40, (6 * 24,), generator=torch.Generator().manual_seed(0))
+    before = torch.random.get_rng_state()
+    atlas = analyze(model, tokens, 6, 24, dropped=2, measures="untrained")
+    assert torch.equal(torch.random.get_rng_state(), before)
+    first, again, other = (anew(model, seed) for seed in (0, 0, 1))
+    assert first.embedding.weight.dtype == torch.float64
+    assert first.encoding == model.encoding
+    assert torch.equal(first.embedding.weight, again.embedding.weight)
+    assert not torch.equal(first.embedding.weight, other.embedding.weight)
+    alone = analyze(first, tokens, 6, 24, dropped=2)
+    for name, report in atlas.heads.items():
+        assert report.untrained is not None
+        torch.testing.assert_close(report.untrained.g, alone.heads[name].estimate.g)
 
 
 def test_what_cannot_be_built_from_its_config_is_said():
@@ -97,5 +120,5 @@ def test_what_cannot_be_built_from_its_config_is_said():
         def __init__(self, config, part):
             super().__init__(config)
 
-    with pytest.raises(InputError, match=r"a Particular cannot be built from its config alone .*leave out --untrained"):
+    with pytest.raises(InputError, match=r"Particular cannot be built from its config alone .*leave out the measure"):
         reinitialised(Particular(transformers.LlamaConfig(**SIZES), 1), 0)

@@ -68,7 +68,7 @@ class LeakageEstimator:
             moments = self.moments.setdefault((capture.layer, head), PairMoments(4))
             moments.add(torch.stack([whole, rest, whole - rest, variance]))
 
-    def results(self) -> list[HeadLeakage]:
+    def estimates(self) -> list[HeadLeakage]:
         """One entry a head; InputError for fewer than 4 sequences in all."""
         out = []
         for (layer, head), moments in sorted(self.moments.items()):

@@ -9,13 +9,14 @@ that stays bounded (RoPE), where it tends to a half and attention never becomes 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from poskernel.attention.estimators.estimate import HeadEstimate
 from poskernel.attention.estimators.row_tiles import RowTile, attention, check_dropped, row_tiles, tile_of
 from poskernel.attention.sources.capture import LayerCapture
 from poskernel.errors import InputError
@@ -86,6 +87,8 @@ class HeadDistance:
     even_kept: Float[Tensor, " bin"]
     boundary: RowBoundary | None
     boundary_kept: RowBoundary | None
+    kernel: KernelBoundary | None = None
+    """Of the head's own g, as if it were all there is; None unless g was given, and where attention goes both ways."""
 
 
 def distance_edges(length: int) -> tuple[int, ...]:
@@ -148,9 +151,11 @@ class DistanceEstimator:
             if not self.masses[layer, head, 0]:
                 raise InputError(f"layer {layer} was not captured: give only layers that the source has.")
             mass, kept = (estimated(torch.cat(self.masses[layer, head, version])) for version in range(2))
-            boundaries = [self.boundary(layer, head, version) for version in range(2)]
+            first, later = (self.boundary(layer, head, version) for version in range(2))
             results.append(
-                HeadDistance(layer, head, self.edges, mass, self.even[layer, 0], kept, self.even[layer, 1], *boundaries)
+                HeadDistance(
+                    layer, head, self.edges, mass, self.even[layer, 0], kept, self.even[layer, 1], first, later
+                )
             )
         return results
 
@@ -167,6 +172,16 @@ class DistanceEstimator:
         ]
         noise = [total_variation(early[0], early[1]) for early, _ in pairs]
         return RowBoundary(tuple(sizes[:-1]), tuple(crossed), tuple(noise))
+
+
+def with_kernel_boundaries(distances: Sequence[HeadDistance], kernels: Sequence[HeadEstimate]) -> list[HeadDistance]:
+    """The same heads with the boundaries of their causal kernels of at least two offsets."""
+    known = {
+        (kernel.layer, kernel.head): kernel_boundary(kernel.g)
+        for kernel in kernels
+        if kernel.first_offset == 0 and len(kernel.g) > 1
+    }
+    return [replace(each, kernel=known.get((each.layer, each.head))) for each in distances]
 
 
 def estimated(masses: Float[Tensor, "sequence bin"]) -> tuple[Estimate, ...]:

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from poskernel.attention.estimators.head_pool import HeadPool
 from poskernel.attention.estimators.moments import (
     EXPLAINED,
     FORMS,
@@ -32,14 +31,6 @@ from poskernel.attention.estimators.pairs import (
     pair_to_single_ratio,
     plug_in_ratio,
 )
-from poskernel.attention.estimators.variant_estimates import (
-    SAMPLES,
-    VariantEstimate,
-    VariantSums,
-    variant_estimates,
-    variant_forms,
-    variant_names,
-)
 from poskernel.attention.sources.capture import LayerCapture
 from poskernel.errors import InputError, RunError
 from poskernel.kernel import PositionalKernel, tabulated
@@ -57,8 +48,7 @@ class HeadEstimate:
     of the mean Gram; `null` is `r2` after one permutation of positions shared by all sequences. `signal` is the
     standard deviation of g over pairs without its sampling noise, `signal_plugin` with it. `share` is the variance of
     row-centred g over the within-row variance of single sequences' logits. Masses are mean attention weights.
-    `g` starts at offset `first_offset`: 0, or below where queries see later keys. `variants` are empty unless asked
-    for.
+    `g` starts at offset `first_offset`: 0, or below where queries see later keys.
     """
 
     layer: int
@@ -76,7 +66,6 @@ class HeadEstimate:
     first_mass: float
     dropped_mass: float
     first_offset: int = 0
-    variants: Mapping[str, VariantEstimate] = field(default_factory=dict)
 
     @property
     def offsets(self) -> range:
@@ -101,13 +90,11 @@ class HeadSums:
         offsets: Float[Tensor, "statistic offset"],
         row_mean: Float[Tensor, " row"],
         gram: Float[Tensor, " pair"] | None,
-        variants: Sequence[str] = (),
     ) -> None:
         self.profile, self.profile_square = offsets
         self.row_mean = row_mean
         self.gram = None if gram is None else GramSum(gram)
         self.moments, self.null = PairMoments(len(FORMS)), PairMoments(len(FORMS))
-        self.variants = {name: VariantSums() for name in variants}
         self.masses = torch.zeros(2, dtype=torch.float64)
         self.batches = 0
         self.grid = PairGrid(0, 0)
@@ -157,7 +144,6 @@ class HeadSums:
             first_mass=float(self.masses[0]) / n,
             dropped_mass=float(self.masses[1]) / n,
             first_offset=self.grid.first_offset,
-            variants=variant_estimates(self.variants),
         )
 
 
@@ -166,8 +152,7 @@ class KernelEstimator:
 
     `heads` is the number of heads of each layer to measure; `sequences` how many will come in all, `batch` at most at a
     time; `dropped` positions are left out as queries and as keys; `causal` says whether queries see the past alone, as
-    every layer must; `null` also measures the shared permutation of positions drawn from `seed`, `variants` every Gram
-    variant, with the first positions and without.
+    every layer must; `null` also measures the shared permutation of positions drawn from `seed`.
     """
 
     def __init__(
@@ -180,9 +165,9 @@ class KernelEstimator:
         null: bool = True,
         seed: int = 0,
         causal: bool = True,
-        variants: bool = False,
     ) -> None:
-        check_samples(sequences, variants)
+        if sequences < MINIMUM_SEQUENCES:
+            raise InputError(f"{sequences} sequences give no interval: measure at least {MINIMUM_SEQUENCES}.")
         if not 0 <= dropped <= length - 2:
             raise InputError(
                 f"dropping {dropped} positions of {length} leaves no pairs: drop fewer or take longer sequences."
@@ -196,16 +181,10 @@ class KernelEstimator:
         grams: Sequence[Tensor | None] = [None] * len(names)
         if sequences > batch and 4 * size * len(names) <= GRAM_BYTES:
             grams = list(torch.zeros(len(names), size))
-        listed = variant_names(dropped) if variants else []
-        self.sums = {name: HeadSums(offsets[i], rows[i], grams[i], listed) for i, name in enumerate(names)}
+        self.sums = {name: HeadSums(offsets[i], rows[i], grams[i]) for i, name in enumerate(names)}
         generator = torch.Generator().manual_seed(seed)
         self.order = torch.randperm(grid.length, generator=generator) if null else None
-        # Heads in parallel, one torch thread each: their tiles are too small to be worth splitting.
-        threads = torch.get_num_threads()
-        self.pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-        self.workspaces: SimpleQueue[Workspace] = SimpleQueue()
-        for _ in range(threads):
-            self.workspaces.put(Workspace())
+        self.pool = HeadPool()
 
     def consume(self, capture: LayerCapture) -> None:
         """Add one layer's queries and keys for one batch of sequences; layers not asked for are passed over."""
@@ -222,16 +201,10 @@ class KernelEstimator:
                 "so no one kernel of the offset: "
                 "leave it out with --layers."
             )
-        list(self.pool.map(lambda head: self.consume_head(capture, head), range(capture.heads)))
-
-    def consume_head(self, capture: LayerCapture, head: int) -> None:
-        """Add one head of one batch."""
-        workspace = self.workspaces.get()
-        try:
-            with torch.inference_mode():
-                self.add_head(self.sums[capture.layer, head], capture, head, workspace)
-        finally:
-            self.workspaces.put(workspace)
+        self.pool.each(
+            capture.heads,
+            lambda head, workspace: self.add_head(self.sums[capture.layer, head], capture, head, workspace),
+        )
 
     def add_head(self, sums: HeadSums, capture: LayerCapture, head: int, workspace: Workspace) -> None:
         """Everything that is measured of one head of one batch."""
@@ -241,13 +214,10 @@ class KernelEstimator:
         if self.order is not None:
             shuffled = replace(view, order=self.order)
             sums.null.add(measure_head(shuffled, weigh=False, workspace=workspace)[0].forms())
-        if sums.variants:
-            for name, pairs, forms in variant_forms(capture, head, self.dropped, workspace):
-                sums.variants[name].add(pairs, forms)
 
     def estimates(self) -> list[HeadEstimate]:
         """Every head measured, by layer and head; RunError if a sequence gave logits that are not finite numbers."""
-        self.pool.shutdown()
+        self.pool.close()
         results = [sums.estimate(layer, head) for (layer, head), sums in sorted(self.sums.items())]
         for result in results:
             if not bool(torch.isfinite(result.g).all()):
@@ -256,14 +226,3 @@ class KernelEstimator:
                     "its weights or its precision are broken."
                 )
         return results
-
-
-def check_samples(sequences: int, variants: bool) -> None:
-    """InputError for too few sequences to give intervals."""
-    if sequences < MINIMUM_SEQUENCES:
-        raise InputError(f"{sequences} sequences give no interval: measure at least {MINIMUM_SEQUENCES}.")
-    if variants and sequences < 2 * SAMPLES:
-        raise InputError(
-            f"{sequences} sequences give no interval of the Gram variants, which need two a sample: measure at least "
-            f"{2 * SAMPLES}."
-        )

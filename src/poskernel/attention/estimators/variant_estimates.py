@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from poskernel.attention.estimators.head_pool import HeadPool
 from poskernel.attention.estimators.moments import (
     EXPLAINED,
     FORMS,
@@ -20,8 +21,10 @@ from poskernel.attention.estimators.moments import (
     measure_head,
 )
 from poskernel.attention.estimators.pairs import PairMoments, pair_ratio, pair_root
+from poskernel.attention.estimators.row_tiles import check_dropped
 from poskernel.attention.estimators.variants import VARIANTS, variant_views
 from poskernel.attention.sources.capture import LayerCapture
+from poskernel.errors import InputError
 from poskernel.statistics import Estimate
 
 WHOLE = "whole"
@@ -112,6 +115,52 @@ def of_samples(estimate: Estimate) -> Estimate:
     return replace(estimate, method=estimate.method.replace("different sequences", "different samples of the variant"))
 
 
-def variant_estimates(sums: Mapping[str, VariantSums]) -> dict[str, VariantEstimate]:
-    """The estimates of every variant that was measured."""
-    return {name: each.estimate() for name, each in sums.items()}
+@dataclass(frozen=True, eq=False)
+class HeadVariants:
+    """Every Gram variant of one head by the names of `variant_names`, those that start with `whole` with everything."""
+
+    layer: int
+    head: int
+    estimates: Mapping[str, VariantEstimate]
+
+
+class VariantEstimator:
+    """Consumes captures and gives every head's Gram variants, with the first `dropped` positions and without.
+
+    A sample is a pair of sequences of one batch, so batches should be even, and intervals need 8 sequences in all.
+    """
+
+    def __init__(self, layers: Mapping[int, int], length: int, dropped: int = 16) -> None:
+        check_dropped(length, dropped)
+        self.dropped = dropped
+        self.sums = {
+            (layer, head): {name: VariantSums() for name in variant_names(dropped)}
+            for layer in layers
+            for head in range(layers[layer])
+        }
+        self.pool = HeadPool()
+
+    def consume(self, capture: LayerCapture) -> None:
+        """Add one layer of one batch; layers not asked for are passed over."""
+        if (capture.layer, 0) not in self.sums:
+            return
+
+        def add(head: int, workspace: Workspace) -> None:
+            for name, pairs, forms in variant_forms(capture, head, self.dropped, workspace):
+                self.sums[capture.layer, head][name].add(pairs, forms)
+
+        self.pool.each(capture.heads, add)
+
+    def estimates(self) -> list[HeadVariants]:
+        """Every head's variants, by layer and head; InputError for too few sequences."""
+        self.pool.close()
+        results = []
+        for (layer, head), variants in sorted(self.sums.items()):
+            samples = min(sums.moments.sequences for sums in variants.values())
+            if samples < SAMPLES:
+                raise InputError(
+                    f"{samples} pairs of sequences give no interval of the Gram variants: measure at least "
+                    f"{2 * SAMPLES} sequences."
+                )
+            results.append(HeadVariants(layer, head, {name: sums.estimate() for name, sums in variants.items()}))
+        return results

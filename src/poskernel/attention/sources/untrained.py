@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from poskernel.attention.sources.capture import AttentionSource
+from poskernel.attention.sources.small_source import TransformerSource
 from poskernel.errors import InputError
+from poskernel.models.transformer import Transformer
 
 
 def untrained_source(source: AttentionSource, seed: int) -> AttentionSource:
@@ -22,10 +24,19 @@ def untrained_source(source: AttentionSource, seed: int) -> AttentionSource:
     if isinstance(source, HuggingFaceSource):
         module = reinitialised(source.module, seed).to(source.dtype)
         return HuggingFaceSource(module, f"{source.name}, untrained")
+    if isinstance(source, TransformerSource):
+        return TransformerSource(anew(source.model, seed), f"{source.name}, untrained")
     raise InputError(
-        f"how to build '{source.name}' anew is not known (a {type(source).__name__}): leave out --untrained, or give a "
-        "Hugging Face model."
+        f"how to build '{source.name}' anew is not known (a {type(source).__name__}): leave out the measure "
+        "'untrained'."
     )
+
+
+def anew(model: Transformer, seed: int) -> Transformer:
+    """One of our transformers of the same architecture, encoding and precision with weights drawn from `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Transformer(model.architecture, model.encoding).to(model.embedding.weight.dtype).eval()
 
 
 def reinitialised(module: Any, seed: int) -> Any:
@@ -40,5 +51,5 @@ def reinitialised(module: Any, seed: int) -> Any:
         except Exception as error:  # a model's own code can fail in any way
             raise InputError(
                 f"a {type(module).__name__} cannot be built from its config alone "
-                f"({(str(error).splitlines() or [type(error).__name__])[0]}): leave out --untrained."
+                f"({(str(error).splitlines() or [type(error).__name__])[0]}): leave out the measure 'untrained'."
             ) from error

@@ -1,0 +1,44 @@
+"""One pass and who reads it: kernels, other consumers, batches."""
+
+import math
+
+import pytest
+import torch
+
+from planted_source import PositionSource, stream
+from poskernel.attention.measuring import Subject, even_batches, measure
+
+
+def subject(sequences=8, **settings):
+    return Subject(PositionSource(), stream(60 * sequences).view(sequences, 60), [1], dropped=4, **settings)
+
+
+def test_consumers_see_the_layers_of_the_same_pass():
+    seen, steps = [], []
+    chosen = subject(20, step=lambda *step: steps.append(step))
+    kernels = measure(chosen, [lambda capture: seen.append((capture.layer, len(capture.query)))])
+    assert [(kernel.layer, kernel.head) for kernel in kernels] == [(1, 0), (1, 1), (1, 2)]
+    assert seen == [(0, 10), (1, 10), (0, 10), (1, 10)]
+    assert steps == [("layers", done, 4) for done in range(1, 5)]
+    assert chosen.source.passes == 2
+    alone = measure(subject(20))
+    assert all(torch.equal(one.g, other.g) for one, other in zip(kernels, alone, strict=True))
+
+
+def test_a_subject_knows_its_sizes():
+    assert subject().heads == {1: 3}
+    assert subject().length == 60
+    assert measure(subject(null=False))[0].null is None
+    assert measure(subject())[0].null is not None
+
+
+@pytest.mark.parametrize("sequences", [4, 15, 16, 17, 31, 33, 40, 63, 64, 65])
+def test_batches_are_even_but_for_the_last(sequences):
+    tokens = torch.arange(3 * sequences).view(sequences, 3)
+    batches = even_batches(tokens)
+    assert torch.equal(torch.cat(batches), tokens)
+    sizes = [len(batch) for batch in batches]
+    assert len(sizes) == math.ceil(sequences / 16)
+    assert all(size % 2 == 0 for size in sizes[:-1])
+    assert max(sizes) <= 16
+    assert max(sizes) - min(sizes) <= 3
