@@ -16,12 +16,12 @@ def check(name, holds=True):
 
 
 def test_every_picture_belongs_to_claims_there_are():
-    named = {name for names, _ in PICTURES for name in names}
+    named = {name for each in PICTURES for name in each.claims}
     assert named <= set(claims())
 
 
 def test_every_picture_is_drawn_with_what_was_measured(tmp_path):
-    every = [check(names[0]) for names, _ in PICTURES]
+    every = [check(each.claims[0]) for each in PICTURES]
     text = write_theory(every, tmp_path / "theory.html", "poskernel theory --seed 5").read_text()
     assert text.count("<img") == len(PICTURES) == 5
     assert "5 of 5" in text and "poskernel theory --seed 5" in text

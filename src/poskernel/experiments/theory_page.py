@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from poskernel.report.page import FigurePanel, Finding, Section
+    from poskernel.report.page import Finding, Section
 
 TRAIN_LENGTH = 20
 WORDS = {True: "holds", False: "FAILS", None: "unclear"}
@@ -41,8 +42,30 @@ def write_theory(checks: Sequence[Check], path: Path, command: str = "poskernel 
 def theory_sections(checks: Sequence[Check], command: str = "poskernel theory") -> "list[Section]":
     """The table of all checks, then a section for every picture whose claims are among them."""
     names = {check.name for check in checks}
-    pictures = [build(checks) for claims, build in PICTURES if names & set(claims)]
+    pictures = [picture_section(each, checks) for each in PICTURES if names & set(each.claims)]
     return [table_section(checks, command), *pictures]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of the page, and the claims that it shows."""
+
+    claims: Sequence[str]
+    title: str
+    question: str
+    draw: "Callable[[], Figure]"
+    alt: str
+    caption: str
+    text: str = ""
+
+
+def picture_section(shown: Picture, checks: Sequence[Check]) -> "Section":
+    """What was measured of the claims, above their picture."""
+    from poskernel.report.figures import svg_text
+    from poskernel.report.page import FigurePanel, Section
+
+    panel = FigurePanel(svg_text(shown.draw()), shown.alt, shown.caption)
+    return Section(shown.title, shown.question, findings(checks, shown.claims), [panel], text=shown.text)
 
 
 def table_section(checks: Sequence[Check], command: str) -> "Section":
@@ -101,14 +124,6 @@ def findings(checks: Sequence[Check], names: Sequence[str]) -> "list[Finding]":
     return [Finding(check.claim, WORDS[check.holds], check.measured) for check in chosen]
 
 
-def picture(figure: "Figure", alt: str, caption: str) -> "FigurePanel":
-    """A figure as a panel."""
-    from poskernel.report.figures import svg_text
-    from poskernel.report.page import FigurePanel
-
-    return FigurePanel(svg_text(figure), alt, caption)
-
-
 def long_table(
     columns: dict[str, list[float]], x: Sequence[int] | Sequence[float], names: tuple[str, str, str]
 ) -> "pd.DataFrame":
@@ -119,13 +134,9 @@ def long_table(
     return pd.concat(parts, ignore_index=True)
 
 
-DEEP = ("theorem-2-deep-rows", "theorem-2-shallow-rows", "theorem-2-lucky-lengths")
-
-
-def deep_rows_section(checks: Sequence[Check]) -> "Section":
+def draw_deep_rows() -> "Figure":
     """Offset taken by row, for kernels with one strict peak, beside what copy asks."""
     from poskernel.report.curves import curves
-    from poskernel.report.page import Section
 
     length, stream = 64, torch.Generator().manual_seed(0)
     taken = {}
@@ -134,7 +145,7 @@ def deep_rows_section(checks: Sequence[Check]) -> "Section":
         profile[0, peak] = 2.0
         taken[f"peak at {peak}"] = prefix_winners(profile)[0].double().tolist()
     table = long_table(taken, range(length), ("row", "offset", "kernel"))
-    figure = curves(
+    return curves(
         table,
         title="Once a row sees the peak, it takes the peak's offset, for ever",
         x="row",
@@ -144,34 +155,11 @@ def deep_rows_section(checks: Sequence[Check]) -> "Section":
         level=(length / 2, f"copy at {length} asks"),
         steps=True,
     )
-    return Section(
-        "Deep rows are constant",
-        "Why can no kernel of the offset follow a target whose offset grows?",
-        findings(checks, DEEP),
-        [
-            picture(
-                figure,
-                "Offset of the argmax by query row for three random kernels: it moves about on the first rows and "
-                "stays at the peak from then on",
-                "Three random kernels, each with one strict global peak. Above the peak's row nothing changes any "
-                "more, whatever the length of the sequence; copy asks for a new offset at every length.",
-            )
-        ],
-        text=(
-            "Theorem 2 needs no more than this: a window that holds the global peak has it as its maximum. So alpha "
-            "tends to 1 exactly where almost all rows ask for one offset and a kernel that solves the training length "
-            "peaks there."
-        ),
-    )
 
 
-DENSITY = ("theorem-2-density", "theorem-2-clipped-rows", "theorem-2-attainability")
-
-
-def density_section(checks: Sequence[Check]) -> "Section":
+def draw_density() -> "Figure":
     """Alpha of the kernel peaked at offset 1 against the length, for tasks with ever rarer exceptions and without."""
     from poskernel.report.curves import curves
-    from poskernel.report.page import Section
 
     lengths = [round(30 * 2 ** (step / 2)) for step in range(25)]
     tasks = [
@@ -182,7 +170,7 @@ def density_section(checks: Sequence[Check]) -> "Section":
     ]
     whole = {task.name: row_margins(tent(1), task.new_targets(TRAIN_LENGTH, lengths[-1])) for task in tasks}
     alphas = {name: [margins.until(length).share for length in lengths] for name, margins in whole.items()}
-    figure = curves(
+    return curves(
         long_table(alphas, lengths, ("length", "alpha", "task")),
         title="Exceptions that thin out cost nothing in the limit",
         x="length",
@@ -192,30 +180,13 @@ def density_section(checks: Sequence[Check]) -> "Section":
         scales=("log", "linear"),
         limits=(-0.04, 1.04),
     )
-    return Section(
-        "Density decides",
-        "How many rows may ask for another offset?",
-        findings(checks, DENSITY),
-        [
-            picture(
-                figure,
-                "Alpha against length: it tends to 1 with exceptions on squares or powers of two, stays at one half "
-                "with exceptions on odd rows, and falls to 0 where the offset drifts",
-                "One kernel, four tasks that ask for offset 1 except on some rows.",
-            )
-        ],
-    )
 
 
-DUALITY = ("proposition-4", "proposition-4-independent-rows")
-
-
-def duality_section(checks: Sequence[Check]) -> "Section":
+def draw_duality() -> "Figure":
     """Alpha at three times the training length of a peaked relative kernel and of a clamped table's column kernel."""
     import pandas as pd
 
     from poskernel.report.figures import heat_maps
-    from poskernel.report.page import Section
 
     length = 3 * TRAIN_LENGTH
     table = Learned().family(TRAIN_LENGTH, length)
@@ -234,29 +205,12 @@ def duality_section(checks: Sequence[Check]) -> "Section":
         for name, kernel in kernels.items()
         for task in (TASKS["prev"], TASKS["first"], Copy())
     ]
-    figure = heat_maps(pd.DataFrame(rows), {"alpha": "alpha"}, title=f"Each solves what the other cannot, at {length}")
-    return Section(
-        "The duality",
-        "Fixed offsets or fixed positions?",
-        findings(checks, DUALITY),
-        [
-            picture(
-                figure,
-                "Alpha of two kernels on three tasks: the relative one is right on prev alone, the clamped one on "
-                "first alone, neither on copy",
-                "A kernel of the offset that peaks at 1, and a kernel on clamped positions that favours key 0.",
-            )
-        ],
-    )
+    return heat_maps(pd.DataFrame(rows), {"alpha": "alpha"}, title=f"Each solves what the other cannot, at {length}")
 
 
-CAUCHY = ("alibi-exponential-positive-definite", "alibi-not-positive-definite")
-
-
-def cauchy_section(checks: Sequence[Check]) -> "Section":
+def draw_cauchy() -> "Figure":
     """The spectrum of exp(-m |d|): formula as lines, Fourier sums as points."""
     from poskernel.report.curves import curves
-    from poskernel.report.page import Section
 
     fine, coarse = (torch.linspace(0.01, math.pi, count, dtype=torch.float64) for count in (400, 17))
     slopes = {f"m = 1/{2**power}": 2.0**-power for power in (1, 2, 4, 6)}
@@ -266,7 +220,7 @@ def cauchy_section(checks: Sequence[Check]) -> "Section":
         offset = torch.arange(1, math.ceil(40 / slope), dtype=torch.float64)
         series = 1 + 2 * (coarse[:, None] * offset).cos() @ exponential(offset, slope)
         sums[name] = (series / (2 * math.pi)).tolist()
-    figure = curves(
+    return curves(
         long_table(lines, fine.tolist(), ("frequency", "density", "slope")),
         title="ALiBi after softmax: its spectrum is positive everywhere",
         x="frequency",
@@ -276,35 +230,11 @@ def cauchy_section(checks: Sequence[Check]) -> "Section":
         scales=("linear", "log"),
         points=long_table(sums, coarse.tolist(), ("frequency", "density", "slope")),
     )
-    return Section(
-        "The wrapped Cauchy density",
-        "Is ALiBi a kernel in the sense of kernel machines?",
-        findings(checks, CAUCHY),
-        [
-            picture(
-                figure,
-                "Spectral densities of exp(-m |d|) for four slopes: positive everywhere, with the computed points on "
-                "the curves of the formula",
-                "Lines: (1 - r^2) / (2 pi (1 - 2 r cos w + r^2)), r = exp(-m). Points: Fourier sums of exp(-m |d|).",
-            )
-        ],
-        text="The bias -m |d| itself is no such kernel: three positions are enough to see a negative eigenvalue.",
-    )
 
 
-BOUNDARY = (
-    "causal-boundary-identity",
-    "causal-boundary-linear",
-    "causal-boundary-logarithmic",
-    "causal-boundary-bounded",
-    "boundary-rate",
-)
-
-
-def boundary_section(checks: Sequence[Check]) -> "Section":
+def draw_boundary() -> "Figure":
     """TV(t, 2t + 1) against the row for the three cases."""
     from poskernel.report.curves import curves
-    from poskernel.report.page import Section
 
     rows = sorted({round(2 ** (step / 4)) for step in range(61)})
     offset = torch.arange(2 * rows[-1] + 2, dtype=torch.float64)
@@ -319,7 +249,7 @@ def boundary_section(checks: Sequence[Check]) -> "Section":
         # A difference of two numbers near 1 ends at rounding: what is left of a tail below 1e-12 is not shown.
         values = [float(1 - total[row] / total[2 * row + 1]) for row in rows]
         apart[name] = [value if value > 1e-12 else float("nan") for value in values]
-    figure = curves(
+    return curves(
         long_table(apart, rows, ("row", "distance", "g")),
         title="Attention settles exponentially, as a power law, or never",
         x="row",
@@ -329,26 +259,66 @@ def boundary_section(checks: Sequence[Check]) -> "Section":
         scales=("log", "log"),
         level=(0.5, "one half"),
     )
-    return Section(
+
+
+PICTURES: tuple[Picture, ...] = (
+    Picture(
+        ("theorem-2-deep-rows", "theorem-2-shallow-rows", "theorem-2-lucky-lengths"),
+        "Deep rows are constant",
+        "Why can no kernel of the offset follow a target whose offset grows?",
+        draw_deep_rows,
+        "Offset of the argmax by query row for three random kernels: it moves about on the first rows and "
+        "stays at the peak from then on",
+        "Three random kernels, each with one strict global peak. Above the peak's row nothing changes any "
+        "more, whatever the length of the sequence; copy asks for a new offset at every length.",
+        text=(
+            "Theorem 2 needs no more than this: a window that holds the global peak has it as its maximum. So alpha "
+            "tends to 1 exactly where almost all rows ask for one offset and a kernel that solves the training length "
+            "peaks there."
+        ),
+    ),
+    Picture(
+        ("theorem-2-density", "theorem-2-clipped-rows", "theorem-2-attainability"),
+        "Density decides",
+        "How many rows may ask for another offset?",
+        draw_density,
+        "Alpha against length: it tends to 1 with exceptions on squares or powers of two, stays at one half "
+        "with exceptions on odd rows, and falls to 0 where the offset drifts",
+        "One kernel, four tasks that ask for offset 1 except on some rows.",
+    ),
+    Picture(
+        ("proposition-4", "proposition-4-independent-rows"),
+        "The duality",
+        "Fixed offsets or fixed positions?",
+        draw_duality,
+        "Alpha of two kernels on three tasks: the relative one is right on prev alone, the clamped one on "
+        "first alone, neither on copy",
+        "A kernel of the offset that peaks at 1, and a kernel on clamped positions that favours key 0.",
+    ),
+    Picture(
+        ("alibi-exponential-positive-definite", "alibi-not-positive-definite"),
+        "The wrapped Cauchy density",
+        "Is ALiBi a kernel in the sense of kernel machines?",
+        draw_cauchy,
+        "Spectral densities of exp(-m |d|) for four slopes: positive everywhere, with the computed points on "
+        "the curves of the formula",
+        "Lines: (1 - r^2) / (2 pi (1 - 2 r cos w + r^2)), r = exp(-m). Points: Fourier sums of exp(-m |d|).",
+        text="The bias -m |d| itself is no such kernel: three positions are enough to see a negative eigenvalue.",
+    ),
+    Picture(
+        (
+            "causal-boundary-identity",
+            "causal-boundary-linear",
+            "causal-boundary-logarithmic",
+            "causal-boundary-bounded",
+            "boundary-rate",
+        ),
         "The causal boundary",
         "When does a head under a causal mask become stationary?",
-        findings(checks, BOUNDARY),
-        [
-            picture(
-                figure,
-                "Total variation between the weights of rows t and 2t + 1: falls off a cliff for a linear kernel, "
-                "along a straight line for a logarithmic one, and stays at one half for a bounded one",
-                "The logits are stationary in all three cases; the mask acts on the softmax's denominator. Exactly: "
-                "TV(t, T) = 1 - Z_t / Z_T.",
-            )
-        ],
-    )
-
-
-PICTURES: tuple[tuple[Sequence[str], "Callable[[Sequence[Check]], Section]"], ...] = (
-    (DEEP, deep_rows_section),
-    (DENSITY, density_section),
-    (DUALITY, duality_section),
-    (CAUCHY, cauchy_section),
-    (BOUNDARY, boundary_section),
+        draw_boundary,
+        "Total variation between the weights of rows t and 2t + 1: falls off a cliff for a linear kernel, "
+        "along a straight line for a logarithmic one, and stays at one half for a bounded one",
+        "The logits are stationary in all three cases; the mask acts on the softmax's denominator. Exactly: "
+        "TV(t, T) = 1 - Z_t / Z_T.",
+    ),
 )
