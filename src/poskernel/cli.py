@@ -15,6 +15,7 @@ import poskernel
 from poskernel import console
 from poskernel.errors import InputError, RunError, Terminated
 from poskernel.session import Session, resolved
+from poskernel.verbs.experiment import experiment
 from poskernel.verbs.extend import extend
 from poskernel.verbs.model import analyze, doctor, report
 from poskernel.verbs.prediction import predict, screen
@@ -35,8 +36,11 @@ app.meta.suppress_keyboard_interrupt = False
 for verb in (predict, screen, theory, characterize, analyze, extend, report, doctor):
     app.command(verb)
 app.command(study)
+app.command(experiment)
 ON_ACCELERATORS = (analyze, extend, plan, run_study)
 """Commands that heed --device."""
+STORING = ("study", "experiment")
+"""Verbs whose results are stored one by one; of the others nothing is left when they are ended early."""
 
 
 @app.meta.default
@@ -128,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout = sys.__stderr__
         return 1
     except (Exception, KeyboardInterrupt) as error:  # the last door: also a fault of ours is one sentence
-        code, message = verdict(error)
+        code, message = verdict(error, any(token in STORING for token in tokens))
         if "-v" in tokens or "--verbose" in tokens:
             import traceback
 
@@ -138,9 +142,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def verdict(error: BaseException) -> tuple[int, str]:
-    """Exit code and sentence of what ended a run."""
-    kept = "finished results are kept, run the same line to go on."
+def verdict(error: BaseException, stores: bool = False) -> tuple[int, str]:
+    """Exit code and sentence of what ended a run; `stores` says that results are kept as they come."""
+    kept = "finished results are kept, run the same line to go on." if stores else "no result is kept, run it again."
     match error:
         case InputError() | CycloptsError():
             return 2, str(error)

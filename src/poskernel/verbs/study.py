@@ -10,15 +10,20 @@ from cyclopts import App
 from poskernel import console
 from poskernel.errors import InputError, RunError
 from poskernel.session import DEFAULTS, Session, whole_numbers
+from poskernel.verbs.running import (
+    ALL_UNITS,
+    UNITS,
+    Running,
+    export_rows,
+    open_store,
+    print_plan,
+    print_status,
+    run_units,
+)
 
 if TYPE_CHECKING:
-    from poskernel.study import Batching, Merged, Shard, Store, Study
+    from poskernel.study import Batching, Merged, Study
 
-UNITS = (
-    "a unit is one model trained (a batch of them with --batch), or one kernel fitted, with all its measurements; a "
-    "measurement is a row of the store"
-)
-"""What the tables count."""
 FIRST_CONFLICTS = 20
 """Conflicts of a merge that a table shows; --json has all."""
 
@@ -34,37 +39,11 @@ def named_study(name: str, tiers: str | None = None) -> "Study":
     return found if tiers is None else found.only(whole_numbers(tiers, "--tiers"))
 
 
-def open_store(session: Session, create: bool = False) -> "Store":
-    """The results store of a session."""
-    from poskernel.study import Store
-
-    return Store(session.store, create=create)
-
-
-def named_shard(text: str | None) -> "Shard":
-    """A part of a study; all of it where none is asked for."""
-    from poskernel.study import Shard
-
-    return Shard() if text is None else Shard.parse(text)
-
-
-def weights_folder(session: Session, wanted: bool) -> Path | None:
-    """Where trained weights are kept, if they are: beside the store."""
-    return session.store.parent / "weights" if wanted else None
-
-
 def chosen_batching(session: Session, batch: int) -> "Batching":
     """How many models train at a time and where; `auto` is the CPU: numbers of other devices differ in rounding."""
     from poskernel.study import Batching
 
     return Batching(batch, "cpu" if session.device == "auto" else session.device)
-
-
-def nothing_stored() -> "Store":
-    """An empty store in memory: a look at what would run leaves no file behind."""
-    from poskernel.study import Store
-
-    return Store(Path(":memory:"), create=True)
 
 
 @study.command(name="list")
@@ -109,16 +88,8 @@ def plan(
     batch
         Models trained at a time.
     """
-    from poskernel.study import Retry
-    from poskernel.study import plan as planned_units
-
-    chosen, part, batching = named_study(name, tiers), named_shard(shard), chosen_batching(session, batch)
-    with open_store(session) if session.store.exists() else nothing_stored() as store:
-        planned = planned_units(chosen, store, Retry(retry), weights_folder(session, weights), part, batching)
-    rows = [{"unit": each.unit.description, "reason": each.reason} for each in planned]
-    whole = f"study '{name}'" if shard is None else f"shard {shard} of study '{name}'"
-    empty = f"{whole} is complete: nothing to run"
-    console.print_rows(rows, "poskernel.plan/1", session.json, empty=empty, caption=f"{len(rows)} units: {UNITS}")
+    running = Running(retry=retry, weights=weights, shard=shard)
+    print_plan(named_study(name, tiers), f"study '{name}'", running, chosen_batching(session, batch), session)
 
 
 @study.command(name="run")
@@ -126,16 +97,10 @@ def run_study(
     name: str,
     /,
     *,
-    workers: int | None = None,
     tiers: str | None = None,
-    retry: Literal["never", "interrupted", "failed"] = "interrupted",
-    weights: bool = False,
-    shard: str | None = None,
     batch: int = 1,
-    executor: str = "processes",
-    attempts: int = 3,
-    unit_seconds: float | None = None,
     dry_run: bool = False,
+    running: Running = ALL_UNITS,
     session: Session = DEFAULTS,
 ) -> None:
     """Measure what is missing; kill it at any time and run it again.
@@ -144,65 +109,20 @@ def run_study(
     ----------
     name
         A study: see `poskernel study list`.
-    workers
-        Units worked on at once, one torch thread each (default: one a core, or one with --device cuda; with dask all
-        there are, with slurm 32).
     tiers
         Some of its tiers alone: 1,2.
-    retry
-        Which stored failures to try again: those from outside (killed, no memory, no time), all, or none.
-    weights
-        Keep the trained weights beside the store, and make again those that are missing.
-    shard
-        One part of the study alone, such as 1/4: as many machines do a part each, `study merge` joins their stores.
     batch
         Models trained at a time in one process; a resume makes a batch again as a whole. Numbers differ in rounding
         from those of single models, the default. `--device cuda` trains on a GPU (auto is the CPU): give it a large
         batch.
-    executor
-        Where units are worked on: processes, dask:ADDRESS, slurm, or slurm:partition=NAME,minutes=60,memory=4.
-    attempts
-        How often a unit is tried whose worker dies or runs out of memory, before it is stored as failed.
-    unit_seconds
-        Longest time a unit may work; then it is ended and stored as timeout (default: no limit).
     dry_run
         Say what would run instead.
     """
+    chosen, batching = named_study(name, tiers), chosen_batching(session, batch)
     if dry_run:
-        plan(name, tiers=tiers, shard=shard, retry=retry, weights=weights, batch=batch, session=session)
+        print_plan(chosen, f"study '{name}'", running, batching, session)
         return
-    from dataclasses import asdict
-
-    from poskernel.study import Retry, progress_for, run
-    from poskernel.study.executors import opened
-
-    chosen, part, folder = named_study(name, tiers), named_shard(shard), weights_folder(session, weights)
-    batching = chosen_batching(session, batch)
-    if executor == "processes" and batching.device != "cpu":
-        batching.check_device()
-        workers = 1 if workers is None else workers
-    with opened(executor, workers, session.store.parent) as used, open_store(session, create=True) as store:
-        progress = progress_for(session.quiet)
-        summary = run(
-            chosen, store, workers, progress, Retry(retry), folder, attempts, unit_seconds, used, part, batching
-        )
-        if session.out is not None:
-            write_study(chosen, store, session)
-    document = {"study": name, "store": str(session.store), **asdict(summary)}
-    document.pop("seconds")
-    console.print_rows([document], "poskernel.run/1", session.json, caption=f"counts are units: {UNITS}")
-    if summary.failed and not summary.done and not summary.skipped:
-        raise RunError(
-            f"all {summary.failed} units of study '{name}' failed: see the reasons in poskernel study export."
-        )
-
-
-def write_study(chosen: "Study", store: "Store", session: Session) -> None:
-    """Rows and manifest of a study in the session's folder."""
-    from poskernel.study import write_results
-
-    assert session.out is not None
-    write_results(chosen, store, session.out, ["poskernel", *sys.argv[1:]])
+    run_units(chosen, "study", running, batching, session)
 
 
 @study.command
@@ -214,14 +134,7 @@ def status(name: str = "quick", /, *, session: Session = DEFAULTS) -> None:
     name
         A study: see `poskernel study list`.
     """
-    from poskernel.study import status as counts
-
-    with open_store(session) as store:
-        table = counts(named_study(name), store).astype(object)
-    rows = [
-        {str(name): value for name, value in row.items()} for row in table.where(table.notna(), None).to_dict("records")
-    ]
-    console.print_rows(rows, "poskernel.status/1", session.json, caption=f"counts are measurements: {UNITS}")
+    print_status(named_study(name), session)
 
 
 @study.command
@@ -244,14 +157,7 @@ def export(
     to
         File to write (default: standard output). `--out FOLDER` writes rows.parquet with its manifest.
     """
-    from poskernel.study import export as write_rows
-
-    chosen = named_study(name)
-    with open_store(session) as store:
-        if session.out is not None:
-            write_study(chosen, store, session)
-        else:
-            write_rows(chosen, store, "json" if session.json else format, to)
+    export_rows(named_study(name), format, to, session)
 
 
 @study.command(name="report")
@@ -292,6 +198,11 @@ def import_study(folder: Path, /, *, session: Session = DEFAULTS) -> None:
     folder
         A folder with rows.parquet and manifest.json, such as results/paper.
     """
+    print_imported(folder, session)
+
+
+def print_imported(folder: Path, session: Session) -> None:
+    """Bring a folder's rows into the store and say what came of them."""
     from poskernel.study import import_results
 
     with open_store(session, create=True) as store:

@@ -1,0 +1,198 @@
+"""experiment: list, plan, run, status, report, export and import; the same units, store and runs as a study's."""
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cyclopts import App
+
+from poskernel import console
+from poskernel.session import DEFAULTS, Session
+from poskernel.verbs.running import (
+    ALL_UNITS,
+    UNITS,
+    Running,
+    export_rows,
+    open_store,
+    print_plan,
+    print_status,
+    run_units,
+)
+from poskernel.verbs.study import print_imported
+
+if TYPE_CHECKING:
+    from poskernel.experiments.experiment import Experiment
+
+experiment = App(name="experiment", help="Questions with predictions written before the run, and their verdicts.")
+
+
+def named_experiment(id: str, quick: bool = False) -> "Experiment":
+    """An experiment by its id, at full size or in seconds."""
+    from poskernel.errors import lookup
+    from poskernel.experiments.catalogue import EXPERIMENTS
+
+    found = lookup(EXPERIMENTS, id, "experiment")
+    return found.quick if quick else found
+
+
+@experiment.command(name="list")
+def list_experiments(*, session: Session = DEFAULTS) -> None:
+    """Name every experiment, what it asks and what it predicts."""
+    from poskernel.experiments.catalogue import EXPERIMENTS
+
+    rows: list[dict[str, Any]] = []
+    for each in EXPERIMENTS.values():
+        units = each.units()
+        measurements = sum(len(unit.measures) for unit in units)
+        predictions = len(each.predictions)
+        rows.append({
+            "experiment": each.id, "units": len(units), "measurements": measurements, "predictions": predictions,
+            "question": each.question,
+        })  # fmt: skip
+    console.print_rows(rows, "poskernel.experiments/1", session.json, caption=UNITS)
+
+
+@experiment.command(name="plan")
+def plan_experiment(
+    id: str, /, *, quick: bool = False, running: Running = ALL_UNITS, session: Session = DEFAULTS
+) -> None:
+    """Say what a run would do, each unit with its reason.
+
+    Parameters
+    ----------
+    id
+        An experiment: see `poskernel experiment list`.
+    quick
+        Its version of seconds.
+    """
+    print_plan(named_experiment(id, quick), f"experiment '{id}'", running, None, session)
+
+
+@experiment.command(name="run")
+def run_experiment(
+    id: str,
+    /,
+    *,
+    quick: bool = False,
+    dry_run: bool = False,
+    running: Running = ALL_UNITS,
+    session: Session = DEFAULTS,
+) -> None:
+    """Measure what is missing; kill it at any time and run it again.
+
+    Parameters
+    ----------
+    id
+        An experiment: see `poskernel experiment list`.
+    quick
+        Its version of seconds, which shows that it works; its rows are others than the full run's.
+    dry_run
+        Say what would run instead.
+    """
+    chosen = named_experiment(id, quick)
+    if dry_run:
+        print_plan(chosen, f"experiment '{id}'", running, None, session)
+        return
+    run_units(chosen, "experiment", running, None, session)
+
+
+@experiment.command(name="status")
+def experiment_status(id: str, /, *, quick: bool = False, session: Session = DEFAULTS) -> None:
+    """Count what is done, failed and missing.
+
+    Parameters
+    ----------
+    id
+        An experiment: see `poskernel experiment list`.
+    quick
+        Its version of seconds.
+    """
+    print_status(named_experiment(id, quick), session)
+
+
+@experiment.command(name="export")
+def export_experiment(
+    id: str,
+    /,
+    *,
+    quick: bool = False,
+    format: Literal["csv", "parquet", "json"] = "csv",  # the flag's name
+    to: Path | None = None,
+    session: Session = DEFAULTS,
+) -> None:
+    """Write an experiment's rows: sorted, without timings.
+
+    Parameters
+    ----------
+    id
+        An experiment: see `poskernel experiment list`.
+    quick
+        Its version of seconds.
+    format
+        csv, parquet or json.
+    to
+        File to write (default: standard output). `--out FOLDER` writes rows.parquet with its manifest.
+    """
+    export_rows(named_experiment(id, quick), format, to, session)
+
+
+@experiment.command(name="import")
+def import_experiment(folder: Path, /, *, session: Session = DEFAULTS) -> None:
+    """Bring committed rows into the store; what ended there stays, and what differs from it is reported.
+
+    Parameters
+    ----------
+    folder
+        A folder with rows.parquet and manifest.json, such as results/E5.
+    """
+    print_imported(folder, session)
+
+
+@experiment.command(name="report")
+def report_experiment(
+    id: str, /, *, quick: bool = False, results: Path | None = None, session: Session = DEFAULTS
+) -> None:
+    """The verdict, and one page with every figure and table; files go to `--out FOLDER` (default: out/reports/ID).
+
+    Parameters
+    ----------
+    id
+        An experiment: see `poskernel experiment list`.
+    quick
+        Its version of seconds.
+    results
+        Folder of committed results to read instead of the store: its ID/rows.parquet is used.
+    """
+    from poskernel.experiments.results_page import write_report
+    from poskernel.study.transfer import read_results
+
+    chosen = named_experiment(id, quick)
+    if results is not None:
+        table = read_results(results / id)[1]
+    else:
+        with open_store(session) as store:
+            table = store.to_frame(chosen.units())
+    rows = chosen.rows(table)
+    path, verdict = write_report(chosen, rows, session.out or Path("out", "reports", id)), chosen.verdict(rows)
+    if not session.json:
+        sys.stdout.write(f"{id}: {verdict.sentence}\n{path}\n")
+        return
+    judged = [
+        {
+            "prediction": name, "outcome": str(each.outcome), "value": number(each.estimate.value),
+            "low": number(each.estimate.low), "high": number(each.estimate.high), "n": each.estimate.n,
+            "p": number(each.p), "adjusted_p": each.adjusted, "reason": each.reason,
+        }
+        for name, each in verdict.judgements.items()
+    ]  # fmt: skip
+    console.print_json({
+        "schema": "poskernel.experiment-report/1", "experiment": id, "scale": str(chosen.scale),
+        "outcome": str(verdict.outcome), "sentence": verdict.sentence, "missing": chosen.missing(rows),
+        "predictions": judged, "report": str(path),
+    })  # fmt: skip
+
+
+def number(value: float) -> float | None:
+    """A number as JSON has them: none in place of nan."""
+    return None if math.isnan(value) else value
