@@ -45,9 +45,9 @@ class Waves:
 class Peaks:
     """Strict maxima of profiles: where, how high, and whether they are strict."""
 
-    offset: Int[Tensor, " head"]
-    value: Float[Tensor, " head"]
-    strict: Bool[Tensor, " head"]
+    offset: Int[Tensor, "*batch"]
+    value: Float[Tensor, "*batch"]
+    strict: Bool[Tensor, "*batch"]
 
 
 def peaks_of(profile: Float[Tensor, "*batch offset"]) -> Peaks:
