@@ -75,6 +75,20 @@ def test_no_time_is_named():
     assert found.weights is None and not found.empty and "limit of 1e-09 s" in found.why
 
 
+def test_multiples_of_the_last_place_are_not_called_exact():
+    """cos(1e-7 d) changes by a few units in its last place: whole numbers of them, and no proof of anything."""
+
+    def basis(offset):
+        phase = 1e-7 * offset.double()
+        return torch.stack([phase.cos(), phase.sin()], 1)
+
+    held = asked(RelativeFamily(basis, "slow"), "prev")
+    assert held.resolution[0] > 0
+    found = decide(held, 10.0)
+    assert not (found.empty and found.proved)
+    assert asked(powers(0, 1), "prev").resolution.tolist() == [0, 0]
+
+
 def test_who_rounds():
     assert rounds(Rope()) and rounds(PartialRope()) and rounds(Sinusoidal())
     assert not (rounds(Learned()) or rounds(Alibi()) or rounds(Shaw()))

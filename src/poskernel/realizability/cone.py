@@ -22,6 +22,8 @@ from poskernel.tasks import Targets
 
 ROUNDING = 1e-13
 """Bound on the margin of rows and columns of size 1 that rounding alone explains."""
+LEFT_OVER = 1e4 * EPSILON
+"""Share of a feature's size below which its change is what rounding has left."""
 BLOCK = 1 << 16
 """Positions whose features are evaluated together."""
 
@@ -75,12 +77,15 @@ def programme(families: Sequence[LinearFamily], targets: Sequence[Targets], roun
 
 def with_resolution(rows: Rows, families: Sequence[LinearFamily], last: Sequence[int], rounded: bool) -> Programme:
     """Rows with what rounding may have done to them; `last` is the largest position that each family is asked for."""
-    resolution = np.zeros(rows.shape[1])
+    resolution, size = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
     for family, position in zip(families, last, strict=True):
+        largest = largest_logit(family, position)
         # A phase of theta x position carries the relative rounding of the product: position x epsilon at most.
-        resolution = np.maximum(resolution, 2 * EPSILON * (4 + position) * largest_logit(family, position))
+        size, resolution = np.maximum(size, largest), np.maximum(resolution, 2 * EPSILON * (4 + position) * largest)
     if not rounded:
-        resolution[whole_numbers(rows)[1]] = 0.0
+        # Multiples of a few units in the last place are what is left of a feature that hardly changes, not its values.
+        change = np.abs(rows).max(axis=0, initial=0.0)
+        resolution[whole_numbers(rows)[1] & ((change == 0) | (change > LEFT_OVER * size))] = 0.0
     return Programme(rows, families[0].upper_bounds().numpy(), resolution, rounded)
 
 
