@@ -105,9 +105,8 @@ def survival_title(found: Extension) -> str:
     if not limits:
         return f"{model}: no setting is predicted to end the context up to {length}"
     earliest = min(limits, key=lambda report: report.limit or 0)
-    name = "as it is, the context" if earliest.setting == "none" else f"under {earliest.setting} the context"
-    where = f"{name} is predicted to end at {earliest.limit}"
-    return f"{model}: {where}, the earliest of {len(found.settings)} settings"
+    name = "as it is" if earliest.setting == "none" else f"under {earliest.setting}"
+    return f"{model} {name}: the context is predicted to end at {earliest.limit}"
 
 
 def peaks_frame(found: Extension) -> "pd.DataFrame":
