@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
@@ -111,7 +112,17 @@ def test_sigterm_ends_with_143():
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 143
-    assert err.startswith("poskernel: terminated")
+    assert err == "poskernel: terminated; no result is kept, run it again.\n"
+
+
+@pytest.mark.parametrize(("verb", "words"), [("study", "finished results are kept"), ("theory", "no result is kept")])
+def test_only_what_is_stored_is_called_kept(verb, words, capsys, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", SimpleNamespace(meta=stop))
+    assert cli.main([verb, "run"]) == 130
+    assert words in capsys.readouterr().err
 
 
 def test_a_reader_that_leaves_early_is_no_fault():
