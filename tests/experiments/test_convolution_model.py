@@ -93,10 +93,10 @@ def test_what_is_planted_is_recovered_and_what_is_not_is_not() -> None:
         layer.direction.zero_()
         layer.query_key.weight.zero_()
         frequency = 1e4 ** (-torch.arange(8) / 8)
-        layer.query_key.bias[:8], layer.query_key.bias[8:16] = 8 * (2 * frequency).cos(), 0.0
+        layer.query_key.bias.zero_()
+        layer.query_key.bias[:8] = 80 * (2 * frequency).cos()
+        layer.query_key.bias[8:16] = -80 * (2 * frequency).sin()
         layer.query_key.bias[16:24] = 1.0
-        layer.query_key.bias[24:] = 0.0
-        layer.query_key.bias[8:16] = -8 * (2 * frequency).sin()
     after = recovered(model, learner, 0)
     assert int(after.weights.argmax()) == int(after.profile.argmax()) == 2 and float(after.weights[2]) > 0.9
     assert after.stationarity == pytest.approx(1) and float(after.weights.sum()) == pytest.approx(1, abs=1e-3)
@@ -115,4 +115,4 @@ def test_the_kernel_is_learnt() -> None:
     truth = torch.zeros(12, dtype=torch.float64)
     truth[:5] = torch.tensor(TASK.weights, dtype=torch.float64)
     errors = [float((look.weights - truth).norm() / truth.norm()) for look in found.values()]
-    assert errors[0] > 0.4 and errors[1] < 0.1
+    assert errors[0] > 0.6 and errors[1] < 0.2

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poskernel.encodings import Encoding, ModelShape
-from poskernel.kernel import mask_future
 from poskernel.models.generated import Convolution
 from poskernel.models.optimization import Optimization, Schedule
 from poskernel.models.transformer import Norm, turned
@@ -71,7 +70,7 @@ class ConvolutionModel(nn.Module):
         """Outputs."""
         for layer in self.layers:
             assert isinstance(layer, ConvolutionLayer)
-            weights = mask_future(self.logits(layer, numbers), torch.arange(numbers.shape[1])).softmax(-1)
+            weights = attention(self.logits(layer, numbers))
             numbers = layer.gain * (weights @ numbers[..., None])[..., 0]
         return numbers
 
@@ -86,6 +85,12 @@ class ConvolutionModel(nn.Module):
         query, key, _ = turned(query, key, key, placement)
         product = layer.scale * (query[..., 0, :] @ key[..., 0, :].transpose(-1, -2))
         return product if placement.bias is None else product + placement.bias[0]
+
+
+def attention(logits: Float[Tensor, "sequence query key"]) -> Float[Tensor, "sequence query key"]:
+    """Softmax over the keys up to each query."""
+    later = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
+    return logits.masked_fill(later, float("-inf")).softmax(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +142,7 @@ def recovered(model: ConvolutionModel, learner: Learner, seed: int) -> Recovered
             (layer,) = model.layers
             assert isinstance(layer, ConvolutionLayer)
             logits = model.logits(layer, x)
-            weights = mask_future(logits, torch.arange(learner.length)).softmax(-1).mean(0)
+            weights = attention(logits).mean(0)
             profile, stationarity = stationary_part(by_offset(logits.double().mean(0), late, offsets))
     if learner.layers > 1:
         weights = mean_jacobian(model, x)
