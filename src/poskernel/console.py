@@ -188,7 +188,8 @@ def print_rows(
 def heads_table(document: dict[str, Any]) -> Table:
     """One line a head, in words."""
     setting = "{model}: {sequences} x {length} tokens, first {dropped} positions left out".format_map(document)
-    table = Table(title=setting, title_justify="left")
+    more = None if document["measures"] else "more about each head: --measures split,probes (or all; --help says what)"
+    table = Table(title=setting, title_justify="left", caption=more, caption_justify="left")
     for name in ("layer", "head", "R2", "signal", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what it does", overflow="fold", min_width=40)

@@ -97,6 +97,23 @@ def test_doctor_says_what_is_installed(tmp_path, capsys):
     assert found["torch"]["fine"]
 
 
+def test_help_names_every_measure_and_the_table_points_at_them(tiny_llama, text, capsys):
+    from poskernel.attention.measures import MEASURES
+
+    assert cli.main(["analyze", "--help"]) == 0
+    help_text = " ".join(capsys.readouterr().out.split())
+    for name in MEASURES:
+        assert f"{name} (" in help_text or f"{name} and" in help_text, name
+    arguments = ["analyze", str(tiny_llama), "--text", str(text), "--sequences", "6", "--length", "48", "--layers", "0"]
+    assert cli.main([*arguments, "-q"]) == 0
+    assert "--measures split,probes" in capsys.readouterr().out
+    assert cli.main([*arguments, "-q", "--measures", "split, probes"]) == 0
+    shown = capsys.readouterr().out
+    assert "--measures" not in shown and "interaction" in shown
+    assert cli.main([*arguments, "-q", "--measures", "splitt"]) == 2
+    assert capsys.readouterr().err == "poskernel: unknown measure 'splitt': did you mean 'split'?\n"
+
+
 def test_analyze_adds_variants_and_an_untrained_model_where_asked(tiny_llama, text, capsys):
     arguments = [
         "analyze",

@@ -217,7 +217,7 @@ def check_length(source: AttentionSource, length: int) -> None:
     if source.position_limit is not None and length > source.position_limit:
         raise InputError(
             f"length {length} is beyond the {source.position_limit} positions of '{source.name}': "
-            f"give --length {source.position_limit} or less."
+            f"give --length {source.position_limit} or less (kernels of rotary heads beyond it: poskernel extend)."
         )
 
 

@@ -122,20 +122,20 @@ MEASURES: dict[str, Measure] = {
     "split": Measure(
         "exact split of the logits into position, key, query and interaction: shares of variance and of KL(attention "
         "|| uniform); with it heads get all kinds",
-        "about SPLIT passes",
+        "about 4 passes",
         streamed(lambda subject: SplitEstimator(subject.heads, subject.length, subject.dropped)),
         LEAST,
     ),
     "distance": Measure(
         "attention mass by distance, with the first positions and without; how far from stationary the causal boundary "
         "keeps the weights",
-        "about DISTANCE passes",
+        "about 1.5 passes",
         start_distance,
     ),
     "symbolic": Measure(
         "what happens to the logits when key vectors change places: positional and symbolic score, also per rotary "
         "frequency",
-        "about SYMBOLIC passes",
+        "about 3 passes",
         streamed(
             lambda subject: PermutationEstimator(
                 subject.heads, subject.length, subject.dropped, rotary_probes(subject.source), seed=subject.seed
@@ -144,23 +144,23 @@ MEASURES: dict[str, Measure] = {
     ),
     "drift": Measure(
         "how much of the slope of g is a drift of mean queries and keys with position",
-        "about DRIFT passes",
+        "about 1.5 passes",
         streamed(lambda subject: DriftEstimator(subject.heads, subject.length, subject.dropped)),
     ),
     "leakage": Measure(
         "share of the logits that is a function of absolute positions, and what of it the first position brings",
-        "about LEAKAGE passes",
+        "several passes: dense logits in double precision",
         streamed(lambda subject: LeakageEstimator(subject.layers)),
     ),
     "variants": Measure(
         "R2 and signal of the Gram variants (mean, centred, global, whitened), and all of it with the first positions",
-        "about VARIANTS passes",
+        "several passes: nine more Grams a head",
         streamed(lambda subject: VariantEstimator(subject.heads, subject.length, subject.dropped)),
         2 * SAMPLES,
     ),
     "spectrum": Measure(
         "lines of g at the head's own rotary frequencies beside random ones, Fourier spectrum and its alignment",
-        "no pass; about SPECTRUM seconds for 270 heads",
+        "no pass; random frequency sets for every group of layers",
         afterwards(spectra),
     ),
     "probes": Measure(
@@ -179,7 +179,7 @@ MEASURES: dict[str, Measure] = {
     "products": Measure(
         "six ways to join position and content, fitted on half of the sequences and scored on the others, with four "
         "content kernels; rank of what they leave beside that of unrelated sequences",
-        "three passes with dense logits: about PRODUCTS passes",
+        "the most: three passes with dense logits in double precision",
         afterwards(
             lambda subject, kernels: head_products(subject.source, subject.tokens, subject.layers, subject.dropped)
         ),
