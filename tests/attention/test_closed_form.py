@@ -109,6 +109,15 @@ def test_beyond_the_moments_stand_products_of_late_means():
     assert torch.equal(overall.moments, forms.kernel(0).moments)
 
 
+def test_a_tail_is_the_mean_of_the_last_measured_moments():
+    kernel = estimated(noisy(4, torch.Generator().manual_seed(9)), dropped=DROPPED).layers()[0].kernel(0)
+    tailed = kernel.with_tail()
+    torch.testing.assert_close(tailed.beyond, sum(kernel.moments[:, d] for d in range(5, 10)) / 5)
+    assert torch.equal(tailed.profile(10), kernel.profile(10)) and not torch.equal(
+        tailed.profile(11), kernel.profile(11)
+    )
+
+
 def test_content_without_noise_has_no_covariance_part_and_independent_noise_none_on_average():
     """With constant vectors the means say everything; content shared by a query and its key adds to what they say."""
     capture = noisy(4, torch.Generator().manual_seed(2), noise=0.0)

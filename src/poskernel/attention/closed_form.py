@@ -69,6 +69,15 @@ class ClosedFormKernel(PositionalKernel):
             content=torch.full_like(self.content, self.content_beyond),
         )
 
+    def with_tail(self) -> "ClosedFormKernel":
+        """The kernel whose further offsets have the mean moments of the last half of the measured ones.
+
+        Unlike products of means these hold what a query and a far key of one text have in common.
+        """
+        tail = slice(self.measured // 2, None)
+        content = float(self.content[tail].mean())
+        return replace(self, beyond=self.moments[:, tail].mean(1), content_beyond=content)
+
     def covariance_part(self) -> Float[Tensor, " offset"]:
         """What the covariance of query and key content adds to g at the measured offsets, nats."""
         return self.profile(self.measured) - self.means_alone().profile(self.measured)

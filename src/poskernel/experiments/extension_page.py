@@ -12,7 +12,7 @@ from poskernel.storage import write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.page import Finding, Section
+    from poskernel.report.page import FigurePanel, Finding, Section
 
 LISTED = ("setting", "layer", "head", "verdict", "confidence", "peak_offset", "new_peak_offset", "lost_at", "alpha",
           "mass", "entropy", "sink_share", "total_variation")  # fmt: skip
@@ -68,7 +68,8 @@ def save_pictures(found: Extension, folder: Path) -> None:
     from poskernel.report.figures import save_figure
 
     save_figure(survival_figure(found), found.curves(), folder, "survival")
-    save_figure(peaks_figure(found), peaks_frame(found), folder, "peaks")
+    if len(peaks_frame(found)):  # without a decided head there is no peak to draw
+        save_figure(peaks_figure(found), peaks_frame(found), folder, "peaks")
 
 
 def settings_frame(found: Extension) -> "pd.DataFrame":
@@ -170,11 +171,7 @@ def extension_section(found: Extension) -> "Section":
                 f"A head survives a length while its own peak, that at {on.measured_length} tokens, is the strict "
                 "maximum of its predicted kernel in the last row. Heads whose peak is not resolved are left out.",
             ),
-            FigurePanel(
-                svg_text(peaks_figure(found)),
-                "Peak offset of each head before and after a setting",
-                "Points on the dashed line did not move; offsets are written + 1, and points spread a little.",
-            ),
+            *peaks_panels(found),
             TablePanel(plain, "Settings", formats={"undecided": "d"}),
             TablePanel(pd.DataFrame(effective), "What was applied", formats={"attention factor": ".4f"}, folded=True),
             TablePanel(
@@ -205,3 +202,19 @@ def finding(sentence: str) -> "Finding":
     from poskernel.report.page import Finding
 
     return Finding(sentence)
+
+
+def peaks_panels(found: Extension) -> "list[FigurePanel]":
+    """The picture of peaks before and after; none where no head is decided."""
+    from poskernel.report.figures import svg_text
+    from poskernel.report.page import FigurePanel
+
+    if not len(peaks_frame(found)):
+        return []
+    return [
+        FigurePanel(
+            svg_text(peaks_figure(found)),
+            "Peak offset of each head before and after a setting",
+            "Points on the dashed line did not move; offsets are written + 1, and points spread a little.",
+        )
+    ]

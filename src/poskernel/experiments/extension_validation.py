@@ -26,7 +26,7 @@ from poskernel.attention.extension.screen import Own, Screen, Wanted, own_settin
 from poskernel.attention.extension.settings import NONE, Setting, parse_setting
 from poskernel.attention.extension.survival import kept_share
 from poskernel.errors import InputError
-from poskernel.experiments.extension_agreement import LagMeans, agreement, correlations
+from poskernel.experiments.extension_agreement import LagMeans, agreement, correlations, root_mean_squares
 from poskernel.experiments.extension_texts import TEXTS, text_named
 from poskernel.study import Store
 from poskernel.study.grid import Cell, canonical
@@ -86,8 +86,10 @@ ABOUT_PEAKS = ("peak_match", "unchanged_peak_match", *(f"{who}_{what}" for who i
                for what in ("kept", "mass")))  # fmt: skip
 BEYOND = ("predicted_alpha", "measured_alpha")
 """Only where measured offsets go beyond the measured length."""
-MEANS = ("means_correlation", "means_correlation_p10", "overall_correlation", "overall_correlation_p10")
-"""Products of late means alone, and of means over all positions, at every offset."""
+MEANS = tuple(
+    f"{how}_{what}" for how in ("means", "overall", "tail") for what in ("correlation", "correlation_p10", "rms")
+)
+"""Products of late means alone, and of means over all positions, at every offset; and with the moments' own tail."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class KernelUnit(Unit):
         setting = setting_of(model, self.cell)
         screen = screen_of(self.cell.model, self.cell.text, self.cell.measured_length, self.cell.sequences)
         found = {length: self.at_length(model, setting, screen, length) for length in self.lengths}
-        return [measured_as(key, found[key[2]][key[1]]) for key in self.keys]
+        return [measured_as(key, found[key[2]].get(key[1], math.nan)) for key in self.keys]
 
     def at_length(self, model: OpenedModel, setting: Setting, screen: Screen, length: int) -> dict[str, float]:
         """All numbers at one length."""
@@ -149,8 +151,9 @@ class KernelUnit(Unit):
         found["previous_token_correlation"] = (
             float(correlation[previous].median()) if bool(previous.any()) else math.nan
         )
-        for name in ("means", "overall"):
+        for name in ("means", "overall", "tail"):
             values = correlations(profiles[name], measured)
+            found[f"{name}_rms"] = float(root_mean_squares(profiles[name], measured).median())
             found[f"{name}_correlation"] = float(values.quantile(0.5))
             found[f"{name}_correlation_p10"] = float(values.quantile(0.1))
         found["decided"] = float(own.decided.double().mean())
@@ -301,6 +304,7 @@ def predictions(
         "overall": lambda forms, head: (
             forms.kernel(head, "overall").with_turning(turnings[forms.layer]).means_alone().profile(reach)
         ),
+        "tail": lambda forms, head: forms.kernel(head).with_turning(turnings[forms.layer]).with_tail().profile(reach),
     }
     return {
         name: torch.stack([make(forms, head) for forms in layers for head in range(forms.heads)])
