@@ -151,7 +151,7 @@ def theorem_1(
     `cells` whose rows below train_length are query rows with other targets at `length` break the hypothesis that the
     paper leaves out (copy and reverse at 21 to 38), and encodings whose kernels change with the length break another.
     """
-    count = samples or effort.size(20, 400)
+    count = samples or effort.size(20, 200)
     stream = random_stream(seed, "theory/theorem-1")
     results: list[Transferred] = []
     vacuous: list[str] = []

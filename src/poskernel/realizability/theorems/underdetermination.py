@@ -139,7 +139,7 @@ def proposition_2_rate(
     `target` counts from the end of the row (-2: the previous key) or from 0. An old key as target breaks a hypothesis;
     so do degenerate weights (all 0: every key ties) and weights that have seen the new rows.
     """
-    draws = samples or effort.size(30_000, 400_000)
+    draws = samples or effort.size(30_000, 100_000)
     stream = random_stream(seed, "theory/proposition-2-rate")
     measured: dict[int, Rates] = {}
     for length in lengths:
@@ -177,7 +177,7 @@ def proposition_2_fitted(
 
     A selection that sees the new rows breaks the hypothesis.
     """
-    draws = samples or effort.size(15_000, 200_000)
+    draws = samples or effort.size(15_000, 100_000)
     stream = random_stream(seed, "theory/proposition-2-fitted")
     measured: dict[int, Rates] = {}
     for width in widths:
@@ -282,7 +282,7 @@ def proposition_2_existence(
 
     `rare` and `sure` are (features, length); with 2 features at length 25 none are found.
     """
-    draws = samples or effort.size(150, 2000)
+    draws = samples or effort.size(150, 600)
     stream = random_stream(seed, "theory/proposition-2-existence")
     found = {}
     for width, length in (*rare, sure):
