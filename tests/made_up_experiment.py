@@ -60,7 +60,8 @@ class MadeUpUnit(ExperimentUnit):
 
     def measure(self, weights: Path | None) -> list[Measurement]:
         score = VALUES[self.cell.condition]
-        value = score if isinstance(score, str) else score + 0.001 * self.seed
+        drift = 0.0001 if self.cell.columns["condition"] == "right" else -0.0002
+        value = score if isinstance(score, str) else score + drift * self.seed
         return self.done({(self.cell, "score", 1): value, (self.cell, "other", 1): float(self.seed)})
 
 
