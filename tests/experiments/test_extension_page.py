@@ -16,7 +16,6 @@ from poskernel.attention.extension.config_only import extend_config
 from poskernel.attention.extension.screen import extend
 from poskernel.experiments.extension_page import save_config_rows, settings_frame, survival_title, write_extension
 
-
 TEXT = torch.where(torch.rand(1, 300, generator=torch.Generator().manual_seed(5)) < 0.9, 7, tokens(1, 300, seed=3))
 
 

@@ -95,12 +95,14 @@ def scan(waves: Waves, heights: Float[Tensor, "height head"], first: int, stop: 
     log_mass = torch.full((heads,), -torch.inf, dtype=torch.float64)
     mean = torch.zeros(heads, dtype=torch.float64)
     for start, values in waves.blocks(first, stop):
-        reached = values[None] >= heights[:, :, None]
-        place = torch.where(reached.any(2), start + reached.double().argmax(2), NEVER)
-        overtaken = torch.minimum(overtaken, place)
-        total = values.logsumexp(1)
+        top = values.amax(1)
+        # Each head and height is looked at once, in the block where it is first reached.
+        for height, head in ((top >= heights) & (overtaken == NEVER)).nonzero().tolist():
+            overtaken[height, head] = start + int((values[head] >= heights[height, head]).nonzero()[0])
+        weight = (values - top[:, None]).exp()
+        total = top + weight.sum(1).log()
         joined = torch.logaddexp(log_mass, total)
-        here = ((values - total[:, None]).exp() * values).sum(1)
+        here = (weight * values).sum(1) / weight.sum(1)
         mean = mean * (log_mass - joined).exp() + here * (total - joined).exp()
         log_mass = joined
         touched = (spans[:-1] < start + values.shape[1]) & (spans[1:] > start)
