@@ -101,7 +101,7 @@ def test_help_names_every_measure_and_the_table_points_at_them(tiny_llama, text,
     from poskernel.attention.measures import MEASURES
 
     assert cli.main(["analyze", "--help"]) == 0
-    help_text = " ".join(capsys.readouterr().out.split())
+    help_text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for name in MEASURES:
         assert f"{name} (" in help_text or f"{name} and" in help_text, name
     arguments = ["analyze", str(tiny_llama), "--text", str(text), "--sequences", "6", "--length", "48", "--layers", "0"]
