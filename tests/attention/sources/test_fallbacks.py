@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 from families import FALLBACKS as FAMILIES
 from families import FAMILIES as ALL
 from families import HEADS, WINDOW, tiny, tokens
+from poskernel.attention.atlas import analyze
 from poskernel.attention.sources import fallbacks
 from poskernel.attention.sources.fallbacks import FALLBACKS, fallback_of, sdpa_patterns, split_additive
 from poskernel.attention.sources.huggingface import HuggingFaceSource
@@ -81,13 +82,26 @@ def value_of(layer):
 
 @pytest.mark.parametrize("family", ["bloom", "mpt", "falcon_alibi"])
 def test_alibi_is_a_bias_that_falls_with_distance_by_the_familys_slopes(family):
-    """Between keys of one row the bias differs by slope x offset: 2^-2, 2^-4, 2^-6, 2^-8 for four heads."""
+    """Minus slope x offset at every pair: 2^-2, 2^-4, 2^-6, 2^-8 for four heads, however the family writes it."""
     capture = captured(tiny(family), tokens(1))[0]
-    rows = capture.bias.expand(1, HEADS, 32, 32)[0]
-    steps = rows[:, -1, 1:] - rows[:, -1, :-1]
+    seen = capture.bias.expand(1, HEADS, 32, 32)[0].tril()
     scale = 8**-0.5 if family == "falcon_alibi" else 1.0  # Falcon scales its bias with its logits
-    expected = scale * torch.tensor([2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8])[:, None].expand_as(steps)
-    torch.testing.assert_close(steps, expected, rtol=2e-2 if family == "falcon_alibi" else 1e-5, atol=1e-6)
+    slopes = scale * torch.tensor([2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8])[:, None, None]
+    position = torch.arange(32)
+    # Falcon makes its bias in bfloat16, of values up to slope x 31.
+    tolerance = {"rtol": 0, "atol": 0.02} if family == "falcon_alibi" else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(seen, -slopes * (position[:, None] - position).tril(), **tolerance)
+
+
+@pytest.mark.parametrize("family", ["bloom", "mpt", "falcon_alibi"])
+def test_of_one_token_everywhere_alibi_has_its_slope_and_r2_one(family):
+    atlas = analyze(tiny(family), torch.full((4, 48), 7), sequences=4, length=48, dropped=4)
+    first = [atlas.head(0, head) for head in range(HEADS)]
+    scale = 8**-0.5 if family == "falcon_alibi" else 1.0
+    for head, report in enumerate(first):
+        g, slope = report.estimate.g, scale * 4.0 ** -(head + 1)
+        assert report.estimate.r2.value == pytest.approx(1, abs=1e-3)
+        assert float(g[0] - g[20]) == pytest.approx(20 * slope, rel=2e-2)
 
 
 def test_falcons_own_eager_path_adds_alibi_twice_so_the_fused_one_is_followed():

@@ -58,7 +58,7 @@ def bloom(call: AttentionCall) -> LayerCapture:
     slopes = call.arguments["alibi"].view(batch, heads, 1, length) * call.module.beta
     allowed, extra = split_additive(call.arguments.get("attention_mask"))
     assert extra is None  # BLOOM's mask hides, and nothing else
-    bias = slopes.expand(-1, -1, length, -1)
+    bias = from_own_key(slopes.expand(-1, -1, length, -1))
     return call.capture(query, key, call.module.inv_norm_factor, mask=allowed, bias=bias)
 
 
@@ -72,7 +72,7 @@ def mpt(call: AttentionCall) -> LayerCapture:
     hidden = call.arguments.get("attention_mask")
     if bias is not None:
         bias = bias[None, :, max(0, bias.shape[1] - length) :, max(0, bias.shape[2] - length) :]
-        bias = bias.expand(-1, -1, length, -1)
+        bias = from_own_key(bias.expand(-1, -1, length, -1))
     return call.capture(query, key, module.softmax_scale, mask=None if hidden is None else ~hidden, bias=bias)
 
 
@@ -110,6 +110,7 @@ def falcon(call: AttentionCall) -> LayerCapture:
     bias = None
     if mask is not None and mask.dtype != torch.bool:
         mask, bias = split_additive(mask)
+    bias = None if bias is None else from_own_key(bias)
     return call.capture(query, key, module.inv_norm_factor, mask=mask, bias=bias)
 
 
@@ -186,6 +187,15 @@ def hooked(module: nn.Module, emit: Emit) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def from_own_key(bias: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+    """ALiBi written as one row over keys, as the bias of the offset that it stands for: 0 at each query's own key.
+
+    A softmax ignores what is constant in a row, but a mean along a diagonal does not: of slope x key it is half of
+    slope x offset, as later keys have the shorter diagonals.
+    """
+    return bias - bias.diagonal(dim1=2, dim2=3)[..., None]
 
 
 def split_additive(
