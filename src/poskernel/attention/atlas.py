@@ -55,6 +55,8 @@ class Atlas:
     setting: Setting
     heads: Mapping[tuple[int, int], HeadReport]
     offsets: tuple[int, ...]
+    words: tuple[str, ...] = ()
+    """Text of the tokens of the first sequence, "#" and the id where no tokenizer is known; only with `tokens`."""
 
     def head(self, layer: int, head: int) -> HeadReport:
         """One head; InputError if it was not measured."""
@@ -77,7 +79,8 @@ class Atlas:
         """The JSON document of `analyze`; undefined numbers are None, never nan."""
         setting = {name: getattr(self.setting, name) for name in self.setting.__dataclass_fields__}
         rows = [report.row(self.offsets) for report in self.heads.values()]
-        document = {"schema": SCHEMA, **setting, "offsets": list(self.offsets), "heads": rows}
+        listed = {"offsets": list(self.offsets), "words": list(self.words), "heads": rows}
+        document = {"schema": SCHEMA, **setting, **listed}
         return {name: without_nan(value) for name, value in document.items()}
 
     def plot(self, statistic: str = DEFAULT_STATISTIC, ax: "Axes | None" = None) -> "Axes":
@@ -138,7 +141,7 @@ def analyze(
     place, wanted = present_device(device), chosen_measures(measures)
     check_sizes(sequences, length, dropped)
     check_sequences(wanted, sequences)
-    source, encode, origin = opened(model)
+    source, encode, origin, decode = opened(model)
     source.to(place)
     step = progress or silent
     step("self-test", 0, 1)
@@ -166,7 +169,8 @@ def analyze(
     heads = {
         name: HeadReport.of(kernel, length - dropped, found[name]) for name, kernel in zip(names, kernels, strict=True)
     }
-    return Atlas(setting, heads, listed_offsets(length - dropped, test.causal))
+    words = tuple(map(decode, tokens[0].tolist())) if "tokens" in wanted else ()
+    return Atlas(setting, heads, listed_offsets(length - dropped, test.causal), words)
 
 
 def present_device(device: str) -> str:
@@ -181,19 +185,23 @@ def present_device(device: str) -> str:
     return device
 
 
-def opened(model: Any) -> tuple[AttentionSource, Callable[[str], list[int]] | None, tuple[str | None, str | None]]:
-    """(source, tokenizer, (weights digest, quantization)) of whatever stands for a model."""
+Opened = tuple[AttentionSource, Callable[[str], list[int]] | None, tuple[str | None, str | None], Callable[[int], str]]
+
+
+def opened(model: Any) -> Opened:
+    """(source, tokenizer, (weights digest, quantization), text of a token) of whatever stands for a model."""
+    unknown = (None, (None, None), "#{}".format)
     if isinstance(model, AttentionSource):
-        return model, None, (None, None)
+        return model, *unknown
     from poskernel.attention.sources.huggingface import HuggingFaceSource
     from poskernel.attention.sources.loading import LoadedModel, load
 
     if isinstance(model, Transformer):
-        return TransformerSource(model), None, (None, None)
+        return TransformerSource(model), *unknown
     if isinstance(model, torch.nn.Module):
-        return HuggingFaceSource(model), None, (None, None)
+        return HuggingFaceSource(model), *unknown
     loaded = model if isinstance(model, LoadedModel) else load(str(model))
-    return loaded.source, loaded.encode, (loaded.weights_digest, loaded.quantization)
+    return loaded.source, loaded.encode, (loaded.weights_digest, loaded.quantization), loaded.decode
 
 
 def check_sizes(sequences: int, length: int, dropped: int) -> None:

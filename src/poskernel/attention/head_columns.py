@@ -19,6 +19,7 @@ from poskernel.attention.estimators.estimate import HeadEstimate
 from poskernel.attention.estimators.head_probes import HeadProbes
 from poskernel.attention.estimators.head_spectra import HeadSpectrum
 from poskernel.attention.estimators.symbolic import HeadPermutation
+from poskernel.attention.estimators.tokens import HeadTokens
 from poskernel.attention.estimators.variant_estimates import HeadVariants
 from poskernel.statistics import Estimate
 
@@ -146,6 +147,15 @@ def of_variants(variants: HeadVariants) -> Row:
             f"{name}_signal_plugin": variant.signal_plugin,
         }
     return row
+
+
+def of_tokens(tokens: HeadTokens) -> Row:
+    """Rows of the first sequence."""
+    return {
+        "token_queries": [row.query for row in tokens.rows],
+        "token_keys": [list(row.keys) for row in tokens.rows],
+        "token_weights": [[round(weight, 6) for weight in row.weights] for row in tokens.rows],
+    }
 
 
 def of_spectrum(spectrum: HeadSpectrum) -> Row:
@@ -303,6 +313,14 @@ HEAD_COLUMNS: dict[str, Columns] = {
             "VARIANT_r2_plugin_centred": "plug-in and row-centred",
             "VARIANT_signal": "as signal; without unit for whitened",
             "VARIANT_signal_plugin": "",
+        },
+    ),
+    "tokens": Columns(
+        of_tokens,
+        {
+            "token_queries": "query positions in the first sequence, whose tokens the document lists as words",
+            "token_keys": "for each, the key positions with most of its attention",
+            "token_weights": "their attention weights",
         },
     ),
     "spectrum": Columns(

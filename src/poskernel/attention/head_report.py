@@ -20,6 +20,7 @@ from poskernel.attention.estimators.head_probes import HeadProbes
 from poskernel.attention.estimators.head_spectra import HeadSpectrum
 from poskernel.attention.estimators.probes import HeadRepetition
 from poskernel.attention.estimators.symbolic import HeadPermutation
+from poskernel.attention.estimators.tokens import HeadTokens
 from poskernel.attention.estimators.variant_estimates import HeadVariants
 from poskernel.attention.head_columns import HEAD_COLUMNS, KERNEL
 from poskernel.attention.kinds import Profile, head_kind
@@ -53,6 +54,7 @@ class HeadReport:
     drift: HeadDrift | None = None
     leakage: HeadLeakage | None = None
     variants: HeadVariants | None = None
+    tokens: HeadTokens | None = None
     spectrum: HeadSpectrum | None = None
     probes: HeadProbes | None = None
     untrained: HeadEstimate | None = None

@@ -19,6 +19,7 @@ from poskernel.attention.estimators.head_probes import head_probes
 from poskernel.attention.estimators.head_spectra import head_spectra
 from poskernel.attention.estimators.pairs import MINIMUM_SEQUENCES
 from poskernel.attention.estimators.symbolic import PermutationEstimator
+from poskernel.attention.estimators.tokens import TokenEstimator
 from poskernel.attention.estimators.variant_estimates import SAMPLES, VariantEstimator
 from poskernel.attention.measuring import Subject, measure
 from poskernel.attention.sources.capture import Consumer, LayerCapture
@@ -157,6 +158,11 @@ MEASURES: dict[str, Measure] = {
         "several passes: nine more Grams a head",
         streamed(lambda subject: VariantEstimator(subject.heads, subject.length, subject.dropped)),
         2 * SAMPLES,
+    ),
+    "tokens": Measure(
+        "a few rows of the first sequence, spread evenly, with the keys that get most of their attention",
+        "no pass of its own: five rows of one sequence",
+        streamed(lambda subject: TokenEstimator(subject.heads, subject.length, subject.dropped)),
     ),
     "spectrum": Measure(
         "lines of g at the head's own rotary frequencies beside random ones, Fourier spectrum and its alignment",

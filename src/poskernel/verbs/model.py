@@ -44,9 +44,9 @@ def analyze(
     measures
         What else to measure, such as split,probes, or all. In the same pass: split (position, key, query, interaction;
         all kinds of heads), distance (attention by distance), symbolic (scores under permuted keys), drift (what slopes
-        come from), leakage (absolute position), variants (of the Gram). After it: spectrum (rotary lines, Fourier),
-        probes (one token repeated, repeated patterns: induction), untrained (the same architecture before training),
-        products (fits of position with content). Split and symbolic cost about 4 and 3 forward passes, products
+        come from), leakage (absolute position), variants (of the Gram), tokens (a few rows, to look at).
+        After it: spectrum (rotary lines, Fourier), probes (one token repeated, repeated patterns: induction),
+        untrained (the same architecture before training), products (fits of position with content). Split and symbolic cost about 4 and 3 forward passes, products
         most, spectrum and probes least.
     report
         HTML file to write the heads' map to.

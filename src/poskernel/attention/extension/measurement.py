@@ -45,7 +45,7 @@ class OpenedModel:
 def open_rotary(model: Any, device: str = "auto", step: Progress | None = None) -> OpenedModel:
     """Open a model, test its capture and read how its layers turn; InputError where none does, and for encoders."""
     say = step or (lambda what, done, total: None)
-    source, encode, (digest, quantization) = opened(model)
+    source, encode, (digest, quantization), _ = opened(model)
     source.to(present_device(device))
     say("self-test", 0, 1)
     if not self_test(source).causal:

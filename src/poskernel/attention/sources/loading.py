@@ -30,6 +30,8 @@ class LoadedModel:
     """Text to token ids, without any token that is not in the text (no BOS)."""
     weights_digest: str
     quantization: str | None
+    decode: Callable[[int], str]
+    """One token id to its text; what is no whole character becomes U+FFFD."""
 
 
 def load(model: str) -> LoadedModel:
@@ -50,7 +52,8 @@ def load(model: str) -> LoadedModel:
         assert folder is not None
         module = read_folder(folder, weights.name, transformers)
         tokenizer = read_tokenizer(folder, weights.name, transformers)
-    return LoadedModel(HuggingFaceSource(module, model), encoder(tokenizer), digest, quantization)
+    source = HuggingFaceSource(module, model)
+    return LoadedModel(source, encoder(tokenizer), digest, quantization, decoder(tokenizer))
 
 
 def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
@@ -61,6 +64,16 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     return encode
+
+
+def decoder(tokenizer: Any) -> Callable[[int], str]:
+    """The tokenizer as a function of one token id."""
+
+    def decode(token: int) -> str:
+        # No cleaning up: it would move the spaces by which one sees where words begin.
+        return str(tokenizer.decode([token], clean_up_tokenization_spaces=False))
+
+    return decode
 
 
 def read_folder(folder: Path, name: str, transformers: Any) -> Any:
