@@ -1,28 +1,43 @@
 """The heads of a real model as files and as a section of a page."""
 
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poskernel.attention.atlas import Atlas
+from poskernel.attention.head_columns import HEAD_COLUMNS, KERNEL, SHAPE_MEANINGS
+from poskernel.attention.kinds import KINDS
+from poskernel.attention.split_kinds import INDUCTION, SPLIT_KINDS, UNCLEAR
 from poskernel.statistics import median
 from poskernel.storage import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from poskernel.report.head_map import Statistic
     from poskernel.report.page import Finding, Section
 
-STATISTICS = {
+LABELS = {
     "r2": "R2, unbiased and row-centred",
     "r2_raw": "R2, unbiased and raw",
     "r2_plugin": "R2, plug-in and raw",
     "signal": "signal: standard deviation of g (nats)",
-    "share": "share of within-row logit variance that is position",
+    "share": "share of logit variance that is position",
     "first_mass": "attention on the first token",
+    "dropped_mass": "attention on the dropped positions",
     "peak_offset": "offset of the peak",
+    "half_width": "half-width of the peak",
+    "position_share": "share of position",
+    "key_share": "share of the key's content",
+    "query_share": "share of the query's content",
+    "interaction_share": "share of the interaction",
+    "positional": "positional score",
+    "symbolic": "symbolic score",
+    "induction": "induction: attention after earlier occurrences",
 }
+"""What the menu of the map calls the columns that are looked at most; others go by their names."""
 LISTED = ["layer", "head", "kind", "r2", "signal", "share", "peak_offset", "sentence"]
 MEDIANS: Sequence[tuple[str, str]] = (
     ("r2", "R2 of the median head, unbiased and row-centred: how far its mean logits are a function of the offset"),
@@ -64,26 +79,33 @@ def save_heads(atlas: Atlas, folder: Path) -> None:
 def atlas_section(atlas: Atlas) -> "Section":
     """The heads of the real model: map, curves and what they say."""
     from poskernel.report.head_map import head_map
-    from poskernel.report.page import ChartPanel, Section, TablePanel
+    from poskernel.report.page import HeadsPanel, Section, TablePanel
 
     heads = atlas.to_frame()
     setting = atlas.setting
-    plain = heads.drop(columns=["g", "g_low", "g_high"])
     kinds = heads["kind"].value_counts().rename_axis("kind").rename("heads").reset_index()
+    measures = f"--measures {','.join(setting.measures)} " if setting.measures else ""
     quantized = f", weights quantized as {setting.quantization}" if setting.quantization else ""
     return Section(
         "Inside a real model",
         f"What does each head of {setting.model} do with position?",
         [median_finding(heads, *each) for each in MEDIANS],
         [
-            ChartPanel(
-                head_map(heads, STATISTICS, atlas.offsets),
-                "Layer by head map of a statistic with the kernel of the chosen head",
-                "Click a head, or move the sliders, to see its kernel g(offset) with its 95% band. The menu "
-                "changes the statistic.",
+            HeadsPanel(
+                head_map(
+                    heads.assign(**fourier_columns(atlas)),
+                    statistics(atlas),
+                    atlas.offsets,
+                    kinds=kind_meanings(),
+                    words=atlas.words,
+                    first=shown_first(heads),
+                ),
+                "Layer by head map of a statistic with everything measured of the chosen head",
+                "Each cell is a head. The menu holds every statistic that was measured; the address of the page "
+                "names the chosen head, so it can be shared.",
             ),
             TablePanel(kinds, "Heads by kind", formats={"heads": "d"}),
-            TablePanel(plain[LISTED], "Every head", folded=True),
+            TablePanel(heads[LISTED], "Every head", folded=True),
         ],
         text=(
             f"{len(heads)} heads, {setting.sequences} x {setting.length} tokens of text, the first "
@@ -97,9 +119,66 @@ def atlas_section(atlas: Atlas) -> "Section":
         ),
         command=(
             f"poskernel analyze {setting.model} --sequences {setting.sequences} --length {setting.length} "
-            f"--dropped {setting.dropped} --seed {setting.seed} --json"
+            f"--dropped {setting.dropped} --seed {setting.seed} {measures}--report heads.html"
         ),
     )  # fmt: skip
+
+
+def statistics(atlas: Atlas) -> list["Statistic"]:
+    """Every column of the table of heads that holds one number a head, by the measure it comes from."""
+    from poskernel.report.head_map import Statistic
+
+    found = []
+    for group, row, meanings in column_groups(atlas):
+        for name, value in row.items():
+            interval = name.endswith(("_low", "_high")) and name.rpartition("_")[0] in row
+            if name in ("layer", "head") or interval or not isinstance(value, int | float):
+                continue
+            label = LABELS.get(name, name.replace("_", " "))
+            found.append(Statistic(name, label, group, meaning(name, meanings)))
+    return found
+
+
+def column_groups(atlas: Atlas) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, str]]]:
+    """(measure, its columns of the first head, their meanings) of all that was measured."""
+    report = next(iter(atlas.heads.values()))
+    shape = {name: getattr(report.profile, name) for name in ("peak_offset", "half_width")}
+    yield "kernel", KERNEL.values(report.estimate) | shape, {**KERNEL.meanings, **SHAPE_MEANINGS}
+    for name, columns in HEAD_COLUMNS.items():
+        result = getattr(report, name)
+        if result is not None:
+            yield name, columns.values(result), columns.meanings
+
+
+def meaning(column: str, meanings: Mapping[str, str]) -> str:
+    """What a column means; a word in capitals in the table's names stands for any. The longest name that fits."""
+    fitting = [name for name in meanings if re.fullmatch(re.sub(r"[A-Z]{2,}", ".+", name), column)]
+    return meanings[max(fitting, key=len)] if fitting else ""
+
+
+def kind_meanings() -> dict[str, str]:
+    """Every kind of head and what it means, clear ones first."""
+    profile = {name: words for name, (words, _) in KINDS.items()}
+    clear = {name: words for name, words in profile.items() if name not in UNCLEAR}
+    split = {name: words for name, (words, _) in SPLIT_KINDS.items()}
+    return {"induction": INDUCTION[0], **clear, **split, **profile}
+
+
+def shown_first(heads: "pd.DataFrame") -> tuple[int, int]:
+    """The head with most of its logits in position: its curve shows at once what the page is about."""
+    row = heads.loc[heads["share"].idxmax()] if heads["share"].notna().any() else heads.iloc[0]
+    return int(row["layer"]), int(row["head"])
+
+
+def fourier_columns(atlas: Atlas) -> dict[str, list[list[float]]]:
+    """Fourier spectra of all heads, as many bins as a page has room for; none where they were not measured."""
+    from poskernel.report.head_details import pooled
+
+    found = []
+    for report in atlas.heads.values():
+        fourier = None if report.spectrum is None else report.spectrum.fourier
+        found.append(([], []) if fourier is None else pooled(fourier.frequencies.tolist(), fourier.power.tolist()))
+    return {"fourier_frequencies": [each[0] for each in found], "fourier_power": [each[1] for each in found]}
 
 
 def median_finding(heads: "pd.DataFrame", column: str, sentence: str) -> "Finding":
