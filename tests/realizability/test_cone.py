@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from poskernel.encodings import Alibi, Learned, PartialRope, Rope, Shaw, Sinusoidal
+from own_tasks import ByOffset
+from poskernel.encodings import Alibi, Learned, LinearInterpolation, PartialRope, Rope, Shaw, Sinusoidal
 from poskernel.encodings.family import LinearFamily, RelativeFamily
-from poskernel.realizability.cone import Programme, decide, largest_logit, positive_rows, programme, rounds
-from poskernel.tasks import POSITIONAL_TASKS
+from poskernel.realizability.cone import Programme, decide, largest_logit, phase_rate, positive_rows, programme
+from poskernel.tasks import POSITIONAL_TASKS, Targets
 
 
 def powers(*exponents, scale=1.0):
@@ -17,8 +18,8 @@ def powers(*exponents, scale=1.0):
     return RelativeFamily(basis, "powers")
 
 
-def asked(family, task, rounded=False, length=20):
-    return programme([family], [POSITIONAL_TASKS[task].targets(length)], rounded)
+def asked(family, task, rate=0.0, length=20):
+    return programme([family], [POSITIONAL_TASKS[task].targets(length)], rate)
 
 
 @pytest.mark.parametrize("scale", [1e-7, 1e-3, 1.0, 1e5])
@@ -42,7 +43,7 @@ def test_columns_of_very_different_size_do_not_hide_a_kernel(sizes):
 def test_equal_features_prove_a_tie_unless_they_are_rounded():
     found = decide(asked(powers(0), "prev"), 10.0)
     assert found.empty and found.proved and "equal features" in found.why
-    rounded = decide(asked(powers(0), "prev", rounded=True), 10.0)
+    rounded = decide(asked(powers(0), "prev", rate=1.0), 10.0)
     assert not rounded.empty and "does not tell" in rounded.why
 
 
@@ -54,7 +55,7 @@ def test_a_bound_of_the_size_of_rounding_excludes_only_what_is_not_rounded():
     family = RelativeFamily(basis, "one wave twice")
     found = decide(asked(family, "skip3"), 10.0)
     assert found.empty and not found.proved and "rounding" in found.why
-    assert not decide(asked(family, "skip3", rounded=True), 10.0).empty
+    assert not decide(asked(family, "skip3", rate=1.0), 10.0).empty
 
 
 def test_weights_that_rounding_could_undo_are_no_witness():
@@ -89,9 +90,36 @@ def test_multiples_of_the_last_place_are_not_called_exact():
     assert asked(powers(0, 1), "prev").resolution.tolist() == [0, 0]
 
 
-def test_who_rounds():
-    assert rounds(Rope()) and rounds(PartialRope()) and rounds(Sinusoidal())
-    assert not (rounds(Learned()) or rounds(Alibi()) or rounds(Shaw()))
+def test_how_fast_phases_turn():
+    turning = {
+        Rope(): 1,
+        Rope(scale=50.0): 50,
+        PartialRope(): 1,
+        Sinusoidal(): 1,
+        LinearInterpolation(factor=4.0): 0.25,
+    }
+    assert {encoding: phase_rate(encoding, 20) for encoding in turning} == turning
+    assert not any(phase_rate(encoding, 20) for encoding in (Learned(), Alibi(), Shaw()))
+
+
+def test_fast_phases_lose_more_to_rounding():
+    """At 2^54 radians a position float64 knows nothing of the phase: neither a kernel nor a proof."""
+    slow, fast = (asked(Rope(scale=scale).family(20, 20), "prev", rate=scale).resolution for scale in (0.5, 1e6))
+    assert (
+        slow.max() == asked(Rope().family(20, 20), "prev", rate=1.0).resolution.max() and fast.max() > 1e5 * slow.max()
+    )
+    scale = 18014398509482372.0
+    family, targets = Rope(frequencies=1, scale=scale).family(5, 5), ByOffset(lambda row: row.clamp(max=3)).targets(5)
+    assert decide(programme([family], [targets], 1.0), 10.0).empty  # what a rate of 1 would have it prove
+    found = decide(programme([family], [targets], scale), 10.0)
+    assert not found.empty and found.weights is None
+
+
+def test_where_no_row_asks_for_anything_all_weights_do():
+    alone = Targets(torch.tensor([0]), torch.tensor([0]))
+    found = decide(programme([powers(1, 2)], [alone]), 10.0)
+    assert found.weights.tolist() == [0, 0] and found.margin is None and not found.empty
+    assert decide(programme([powers(1, 2)], [alone]), 10.0, accept=lambda weights: False).weights is None
 
 
 class Pairs(LinearFamily):

@@ -1,5 +1,8 @@
 """Proofs of emptiness: whole numbers that cancel, equations that withstand rounding, and nothing else."""
 
+from fractions import Fraction
+from operator import mul
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -54,6 +57,16 @@ def test_no_dual_weights_no_proof():
 def test_whole_numbers_are_found_by_column():
     whole, exact = whole_numbers(np.array([[0.3, 1.0, 0.0], [0.6, 0.7, 0.0]]))
     assert exact.tolist() == [True, False, True] and whole[:, 0].tolist() == [1, 2]
+
+
+def test_a_product_that_rounds_to_an_entry_is_not_that_entry():
+    """3 x float(1/3) is 1 in float64 and less than 1 in truth: weights exist that a cancelling in floats denies."""
+    rows = np.array([[1.0, 1 / 3], [-3.0, -1.0]])
+    assert whole_numbers(rows)[1].tolist() == [True, False] and not asked(rows)
+    exact = [[Fraction(entry) for entry in row] for row in rows.tolist()]
+    weights = (Fraction(1) - Fraction(1, 2**55), Fraction(-3))
+    assert all(sum(map(mul, row, weights)) > 0 for row in exact)
+    assert whole_numbers(np.array([[0.1, 3.0], [0.2, -9.0]]))[1].all()
 
 
 @given(st.integers(0, 2**30), st.integers(1, 4), st.integers(2, 8))

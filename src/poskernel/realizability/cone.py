@@ -50,7 +50,7 @@ class Cone:
 
     weights: Columns | None
     margin: float | None
-    """Least row at the weights, each at most 1, by substitution."""
+    """Least row at the weights, each at most 1, by substitution; None without weights, or without a row."""
     bound: float
     """No weights of at most 1 have a larger margin."""
     empty: bool
@@ -60,28 +60,32 @@ class Cone:
     """In words: what excludes weights, or why nothing was decided."""
 
 
-def rounds(encoding: Encoding) -> bool:
-    """Whether an encoding's features are sines and cosines: what float64 holds of them is rounded.
+def phase_rate(encoding: Encoding, length: int) -> float:
+    """Most radians a position in an encoding's sines and cosines, which float64 rounds; 0 where it has none.
 
     Of somebody's own encoding the features count as the numbers they are in float64.
     """
-    return isinstance(encoding, RotaryEncoding | Sinusoidal)
+    if isinstance(encoding, RotaryEncoding):
+        rates = encoding.rates(encoding.frequencies, length)
+        return float(rates.max()) if len(rates) else 0.0
+    return 1.0 if isinstance(encoding, Sinusoidal) else 0.0  # whose frequencies are base^(-k/n) from k = 0 on
 
 
-def programme(families: Sequence[LinearFamily], targets: Sequence[Targets], rounded: bool = False) -> Programme:
-    """The constraints of targets, each on its own family; the weights are shared."""
+def programme(families: Sequence[LinearFamily], targets: Sequence[Targets], rate: float = 0.0) -> Programme:
+    """The constraints of targets, each on its own family; the weights are shared. `rate` as by `phase_rate`."""
     parts = [margin_constraints(*pair) for pair in zip(families, targets, strict=True)]
     last = [int(each.query.max()) if len(each.query) else 0 for each in targets]
-    return with_resolution(distinct_rows(np.vstack(parts)), families, last, rounded)
+    return with_resolution(distinct_rows(np.vstack(parts)), families, last, rate)
 
 
-def with_resolution(rows: Rows, families: Sequence[LinearFamily], last: Sequence[int], rounded: bool) -> Programme:
+def with_resolution(rows: Rows, families: Sequence[LinearFamily], last: Sequence[int], rate: float) -> Programme:
     """Rows with what rounding may have done to them; `last` is the largest position that each family is asked for."""
-    resolution, size = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
+    resolution, size, rounded = np.zeros(rows.shape[1]), np.zeros(rows.shape[1]), rate > 0
     for family, position in zip(families, last, strict=True):
         largest = largest_logit(family, position)
-        # A phase of theta x position carries the relative rounding of the product: position x epsilon at most.
-        size, resolution = np.maximum(size, largest), np.maximum(resolution, 2 * EPSILON * (4 + position) * largest)
+        # A phase carries the relative rounding of theta and of theta x position: rate x position x epsilon at most.
+        lost = 2 * EPSILON * (4 + position * max(1.0, rate))
+        size, resolution = np.maximum(size, largest), np.maximum(resolution, lost * largest)
     if not rounded:
         # Multiples of a few units in the last place are what is left of a feature that hardly changes, not its values.
         change = np.abs(rows).max(axis=0, initial=0.0)
@@ -101,7 +105,13 @@ def largest_logit(family: LinearFamily, last: int) -> Columns:
 
 
 def decide(asked: Programme, seconds: float, accept: Callable[[Columns], bool] = lambda weights: True) -> Cone:
-    """Weights that make every row positive and are accepted, or that there are none, within a time limit."""
+    """Weights that make every row positive and are accepted, or that there are none, within a time limit.
+
+    Without a row all weights do; then no margin bounds them.
+    """
+    if not len(asked.rows):
+        nothing = np.zeros(asked.rows.shape[1])
+        return Cone(nothing if accept(nothing) else None, None, float("inf"), False, False, "no row asks for anything")
     if not asked.rows.any(axis=1).all():
         why = "the target and another key have equal features, so they always tie"
         if asked.rounded:

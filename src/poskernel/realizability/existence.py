@@ -17,13 +17,13 @@ import numpy as np
 from poskernel.encodings import Encoding, KernelFamily, LinearFamily, RelativeFamily
 from poskernel.errors import InputError, RunError
 from poskernel.realizability.alignment import targets_conflict
-from poskernel.realizability.cone import Programme, decide, programme, rounds
+from poskernel.realizability.cone import Programme, decide, phase_rate, programme
 from poskernel.storage import cache_folder, write_whole
 from poskernel.tasks import Targets, Task
 
 logger = logging.getLogger(__name__)
 
-VERSION = b"poskernel existence 3"
+VERSION = b"poskernel existence 4"
 """Of what counts as an answer: cached ones of another version are not read."""
 
 
@@ -43,7 +43,7 @@ class Existence:
 
     answer: Exists
     margin: float | None
-    """Verified margin of the kernel found; None where none was."""
+    """Verified margin of the kernel found; None where none was, or where no row has a wrong key."""
     upper_bound: float | None
     """No kernel with |w| <= 1 has a larger margin."""
     reason: str
@@ -91,15 +91,16 @@ def existence(
         if not len(asked.query):
             raise InputError(f"task '{task.name}' has no query row at length {each}: give a longer one.")
     families = [encoding.family(train_length, train_length), tested.family(train_length, lengths[-1])][: len(lengths)]
-    return linear_existence(families, targets, seconds, cache, rounds(encoding) or rounds(tested))
+    rate = max(phase_rate(encoding, train_length), phase_rate(tested, lengths[-1]))
+    return linear_existence(families, targets, seconds, cache, rate)
 
 
 def linear_existence(
-    families: Sequence[KernelFamily], targets: Sequence[Targets], seconds: float, cache: bool, rounded: bool
+    families: Sequence[KernelFamily], targets: Sequence[Targets], seconds: float, cache: bool, rate: float
 ) -> Existence:
     """Do any weights solve each family's targets: by certificates, else by the linear programme.
 
-    `rounded` says that the features are roundings of irrational numbers.
+    `rate` is how fast the phases of sines and cosines turn at most, radians a position; 0 where features are exact.
     """
     linear = [family for family in families if isinstance(family, LinearFamily)]
     if len(linear) < len(families):
@@ -108,7 +109,7 @@ def linear_existence(
         if isinstance(family, RelativeFamily) and (cycle := order_cycle(wanted)):
             chain = " > ".join(str(offset) for offset in [*cycle, cycle[0]])
             return Existence(Exists.NO, None, 0.0, f"the targets order offsets in a cycle: {chain}")
-    asked = programme(linear, targets, rounded)
+    asked = programme(linear, targets, rate)
 
     def answer() -> Existence:
         return programme_answer(asked, seconds)
@@ -127,6 +128,8 @@ def programme_answer(asked: Programme, seconds: float) -> Existence:
     bound = found.bound if np.isfinite(found.bound) else None
     if found.margin is not None:
         return Existence(Exists.YES, found.margin, bound, f"a kernel with margin {found.margin:.2g} exists")
+    if found.weights is not None:
+        return Existence(Exists.YES, None, bound, "every query row sees its target alone, so any kernel solves it")
     if found.empty:
         return Existence(Exists.NO, None, bound, found.why, found.proved)
     return Existence(Exists.UNDECIDED, None, bound, found.why, False)

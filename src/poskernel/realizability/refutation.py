@@ -44,6 +44,12 @@ def whole_numbers(rows: Rows) -> tuple[Rows, Marked]:
     with np.errstate(over="ignore"):
         whole = np.rint(rows / unit)
         exact = (whole * unit == rows).all(axis=0) & (np.abs(whole).max(axis=0, initial=0.0) < 2**53)
+    # The product in float64 may round to the entry without being it (3 x 1/3): fractions do not.
+    for column in np.flatnonzero(exact):
+        exact[column] = all(
+            Fraction(entry) == round(Fraction(entry) / Fraction(unit[column])) * Fraction(unit[column])
+            for entry in np.unique(rows[:, column]).tolist()
+        )
     return whole, exact
 
 

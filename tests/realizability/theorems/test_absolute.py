@@ -10,6 +10,21 @@ from own_tasks import ByKey
 from poskernel.encodings import AbsoluteEncoding, Learned, Rope
 from poskernel.realizability.theorems.absolute import clamped_from, is_affine
 from poskernel.realizability.theorems.verdicts import Verdict
+from poskernel.tasks import NO_TARGET
+
+
+def every_20th(task):
+    """The same targets on rows 0, 20, 40 ... alone."""
+
+    @dataclass(frozen=True)
+    class Rare(type(task)):
+        name = "rare"
+
+        def target_key(self, query, length):
+            return super().target_key(query, length).masked_fill(query % 20 != 0, NO_TARGET)
+
+    return Rare(task.key)
+
 
 TRANSFERS, CANNOT, UNDECIDED = Verdict.TRANSFERS, Verdict.CANNOT, Verdict.UNDECIDED
 
@@ -19,6 +34,27 @@ def test_affine_features_peak_at_an_end_until_a_square_joins_them():
     assert (found.verdict, found.theorem) == (CANNOT, "proposition 1")
     assert answer(Line(), "first").verdict is TRANSFERS
     assert answer(Line(square=True), "prev").theorem != "proposition 1"
+
+
+def test_an_untried_end_is_left_to_deep_rows():
+    """Row 0 alone is trained: it says nothing of which end later rows peak at."""
+    itself, first = (ByKey(lambda query, factor=factor: factor * query) for factor in (1, 0))
+    for encoding in (Line(), "alibi:free_slope=true"):
+        assert answer(encoding, every_20th(itself)).verdict is TRANSFERS
+        assert answer(encoding, every_20th(first)).verdict is TRANSFERS
+    assert answer("alibi", every_20th(itself)).verdict is TRANSFERS
+    found = answer("alibi", every_20th(first))
+    assert (found.verdict, found.theorem) == (CANNOT, "proposition 1")
+    assert "peaks at key 0" in found.reason and "peaks at the row itself" in found.reason
+
+
+def test_affine_features_of_positions_may_turn_once():
+    """Early rows peak at key 0, deep ones at themselves: a kernel of the offset cannot, one of positions can."""
+    turned = ByKey(lambda query: torch.where(query < 10, 0, query))
+    assert answer(Line(), turned).verdict is TRANSFERS
+    assert answer("alibi:free_slope=true", turned).verdict is CANNOT
+    both = ByKey(lambda query: torch.where(query % 2 == 0, 0, query))
+    assert answer(Line(), both, train_length=2).verdict is CANNOT  # no row of which says that it cannot
 
 
 @pytest.mark.parametrize(

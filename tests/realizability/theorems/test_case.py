@@ -1,7 +1,10 @@
 """What the statements ask of a case."""
 
-from own_cases import RISING, Own, case
+from dataclasses import dataclass
+
+from own_cases import RISING, Own, answer, case
 from own_tasks import ByOffset
+from poskernel.encodings import Encoding, Fire, Shaw
 from poskernel.realizability.existence import Exists
 from poskernel.realizability.theorems.verdicts import SOLVABLE, Verdict
 from poskernel.tasks import NO_TARGET
@@ -10,6 +13,23 @@ from poskernel.tasks import NO_TARGET
 def test_programmes_need_one_linear_family():
     linear = {"rope": True, "learned": True, "dynamic": False, "learned-iid": False, "cope": False, "fire": False}
     assert {name: case(name, "prev").linear for name in linear} == linear
+
+
+def test_a_family_says_itself_whether_it_is_of_the_offset():
+    """Somebody's encoding that returns a family of the offset need not subclass anything, nor set the flag."""
+
+    @dataclass(frozen=True)
+    class Bare(Encoding):
+        name = "bare"
+
+        def family(self, train_length, length):
+            return Shaw().family(train_length, length)
+
+    assert case(Bare(), "prev").relative and not Bare().relative
+    assert answer(Bare(), "prev", 200).verdict is answer("shaw", "prev", 200).verdict is Verdict.TRANSFERS
+    assert answer(Bare(), "first", 200).theorem == answer("shaw", "first", 200).theorem
+    assert case("rope", "prev").relative and case("fire", "prev").relative == Fire().relative
+    assert not case("learned", "prev").relative
 
 
 def test_tails_are_known_by_exact_class():

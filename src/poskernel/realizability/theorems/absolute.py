@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from poskernel.encodings import Alibi, Nope, RelativeEncoding
-from poskernel.realizability.cone import BLOCK, rounds
+from poskernel.encodings import Alibi, Nope
+from poskernel.realizability.cone import BLOCK
 from poskernel.realizability.refutation import EPSILON
 from poskernel.realizability.theorems.case import Case
 from poskernel.realizability.theorems.demand import Quantity
@@ -25,7 +25,7 @@ def is_affine(case: Case) -> bool:
     """
     if type(case.encoding) in (Alibi, Nope):
         return True
-    if rounds(case.encoding):
+    if case.phase_rate:
         return False
     return all(straight(case.feature_table(length + 1)) for length in (min(AFFINE_UNTIL, case.horizon), case.horizon))
 
@@ -48,19 +48,51 @@ def affine(case: Case) -> Answer:
     unsolved = case.unsolved()
     if unsolved is not None:
         return Answer(unsolved.verdict, name, unsolved.reason, unsolved.exact)
-    rising = bool((targets.key == 0).all())
-    demand = case.demand(Quantity.KEY if rising else Quantity.OFFSET)
-    end = "key 0" if rising else "the row itself"
+    tried = [at_end(case, quantity) for quantity in ends(case)]
+    answers = sorted(tried, key=lambda each: RANKS.index(each.verdict))
+    if len(answers) == 1 or answers[0].verdict is Verdict.TRANSFERS:
+        return answers[0]
+    # From some row on all peak at one end: a kernel that transfers has to take one of the two.
+    reason = "; ".join(each.reason for each in answers)
+    return Answer(answers[0].verdict, name, reason, all(each.exact for each in answers), answers[0].demand)
+
+
+RANKS = (Verdict.TRANSFERS, Verdict.UNDECIDED, Verdict.CANNOT)
+"""Of what holds at one end, what holds of the whole: the first of these that any end gives."""
+
+
+def ends(case: Case) -> list[Quantity]:
+    """The ends that deep rows may peak at: a key where it is key 0, an offset where it is the row itself.
+
+    Kernels of the offset peak at one end on every row, so one trained row beyond the first says which; affine features
+    of positions may turn from one to the other once.
+    """
+    wide = case.trained.query > 0
+    if not case.relative or not bool(wide.any()):
+        return [Quantity.KEY, Quantity.OFFSET]
+    return [Quantity.KEY if bool((case.trained.key[wide] == 0).all()) else Quantity.OFFSET]
+
+
+def at_end(case: Case, quantity: Quantity) -> Answer:
+    """Whether an affine kernel that solves the training length takes one end on deep rows, as they ask."""
+    demand, name = case.demand(quantity), "proposition 1"
+    end = "key 0" if quantity is Quantity.KEY else "the row itself"
     exact = demand.exact and case.known_tail
-    if demand.settles and demand.value == 0:
-        found = case.peaked(Targets(torch.tensor([case.horizon]), torch.tensor([0 if rising else case.horizon])))
-        if found.margin is not None:
-            reason = f"a kernel affine in the key peaks at {end} on every row, and {demand.reason}"
-            return Answer(Verdict.TRANSFERS, name, reason, exact, demand, found.weights, found.margin)
-    if demand.settles is False and isinstance(case.encoding, RelativeEncoding):
-        reason = f"the kernels that solve length {case.train_length} peak at {end} on every row, but {demand.reason}"
+    if demand.settles is None:
+        return undecided(f"whether deep rows ask for {end} is open: {demand.reason}", demand, name)
+    if not demand.settles or demand.value != 0:
+        reason = f"a kernel affine in the key that peaks at {end} on deep rows is wrong there, as {demand.reason}"
         return Answer(Verdict.CANNOT, name, reason, exact, demand)
-    return undecided(f"rows peak at one end or the other, and {demand.reason}", demand, name)
+    found = case.peaked(
+        Targets(torch.tensor([case.horizon]), torch.tensor([0 if quantity is Quantity.KEY else case.horizon]))
+    )
+    if found.margin is not None:
+        reason = f"a kernel affine in the key peaks at {end} on deep rows, and {demand.reason}"
+        return Answer(Verdict.TRANSFERS, name, reason, exact, demand, found.weights, found.margin)
+    if found.impossible:
+        reason = f"no kernel that solves length {case.train_length} peaks at {end} on deep rows: {found.why}"
+        return Answer(Verdict.CANNOT, name, reason, exact and found.proved, demand)
+    return undecided(f"whether a kernel peaks at {end} on deep rows is open: {found.why}", demand, name)
 
 
 def clamped_from(case: Case) -> int | None:

@@ -11,7 +11,7 @@ from poskernel.encodings import Alibi, Encoding, Learned, Nope, Sinusoidal
 from poskernel.encodings.family import BilinearFamily, RelativeFamily
 from poskernel.kernel import PositionalKernel
 from poskernel.realizability.alignment import alpha
-from poskernel.realizability.cone import Programme, programme, rounds
+from poskernel.realizability.cone import Programme, phase_rate, programme
 from poskernel.realizability.existence import Exists, existence
 from poskernel.realizability.theorems.attainment import Peak, peak
 from poskernel.realizability.theorems.demand import Demand, Quantity, demanded
@@ -40,6 +40,16 @@ class Case:
         if encoding.depends_on_length or encoding.drawn or encoding.no_kernel:
             return False
         return isinstance(encoding.family(self.train_length, self.train_length), RelativeFamily | BilinearFamily)
+
+    @property
+    def relative(self) -> bool:
+        """Whether every kernel is a function of the offset alone: a linear family says so itself."""
+        return isinstance(self.family, RelativeFamily) if self.linear else self.encoding.relative
+
+    @property
+    def phase_rate(self) -> float:
+        """Most radians a position of sines and cosines in the features; 0 where they have none."""
+        return phase_rate(self.encoding, self.train_length)
 
     @property
     def known_tail(self) -> bool:
@@ -88,7 +98,7 @@ class Case:
 
     def programme(self, wanted: Sequence[Targets]) -> Programme:
         """The constraints of all these rows."""
-        return programme([self.family] * len(wanted), wanted, rounds(self.encoding))
+        return programme([self.family] * len(wanted), wanted, self.phase_rate)
 
     def peaked(self, deep: Targets) -> Peak:
         """The kernel with the largest margin on the training length's rows and on these deep ones."""

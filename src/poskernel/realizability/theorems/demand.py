@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import torch
 from jaxtyping import Int
@@ -16,11 +17,13 @@ from torch import Tensor
 from poskernel.tasks import Copy, Position, Reverse, Skip, Targets, Task
 
 RARE = 0.1
-"""Share of exceptions above which, unless it falls, a value counts as not settled."""
+"""Share of exceptions above which it may rise, or go up and down, to count as not vanishing."""
 FALLING = -0.1
 """Power of the length at which exceptions must at least fall to count as vanishing."""
 FLAT = 0.02
-"""Power of the length up to which a share counts as constant, however small; 1/log falls by 0.09 at a length of 1e5."""
+"""Power of the length up to which a share counts as constant; 1/sqrt(log) falls by 0.04 at a length of 1e5."""
+FEW_ROWS = 100
+"""Lengths below are looked at only if there are not four others."""
 LENGTHS = 9
 """Lengths looked at, each at most half of the next."""
 
@@ -104,8 +107,12 @@ def by_counting(task: Task, train_length: int, horizon: int, quantity: Quantity)
 
 
 def lengths_to(horizon: int, train_length: int) -> list[int]:
-    """The lengths looked at: the horizon, its half and so on, rising, as far as they show more than training does."""
-    return [horizon // 2**power for power in reversed(range(LENGTHS)) if horizon // 2**power > 2 * train_length]
+    """The lengths looked at: the horizon, its half and so on, rising, as far as they show more than training does.
+
+    Short ones are left out where there are enough others: one row more or less is much of a share there.
+    """
+    least = max(2 * train_length + 1, min(FEW_ROWS, horizon // 8))
+    return [horizon // 2**power for power in reversed(range(LENGTHS)) if horizon // 2**power >= least]
 
 
 def share_text(share: float) -> str:
@@ -123,26 +130,32 @@ def scored_rows(task: Task, train_length: int, horizon: int) -> Callable[[int], 
 
 
 def vanishing(lengths: Sequence[int], exceptions: Sequence[float]) -> tuple[bool | None, str]:
-    """Whether a share of exceptions vanishes as the length grows, judged by its last four lengths, and in words.
+    """Whether a share of exceptions vanishes as the length grows, judged by all its lengths, and in words.
 
-    Vanishes: below RARE and falling faster than the length to the power FALLING. Does not: at RARE or more and not so
-    falling, or constant to within the power FLAT at any size. Else None; a power needs three of the four lengths.
+    Vanishes: below RARE, never rising, and falling faster than the length to the power FALLING, over all lengths and
+    over the last four alone. Does not: it rises, or is constant to within the power FLAT, and its last value is no low
+    that it has not had before; below RARE only if it is constant. Else None, as with fewer than three exceptions.
     """
-    last = list(zip(lengths, exceptions, strict=True))[-4:]
-    final = last[-1][1]
-    if not any(share for _, share in last[-3:]):
+    counted = list(zip(lengths, exceptions, strict=True))
+    final = exceptions[-1]
+    if not any(exceptions[-3:]):
         return True, ""
-    positive = [(math.log(length), math.log(share)) for length, share in last if share > 0]
-    if len(positive) < 3:
-        return None, f"exceptions at {len(positive)} of the last {len(last)} lengths, too few to see where they tend"
-    power = slope(positive)
-    if final < RARE and power < FALLING:
-        return True, f"a share that falls like the length to the power {power:.2f}"
-    if final >= RARE and power > FALLING:
-        return False, "a share that does not vanish"
-    if len(positive) == len(last) and abs(power) <= FLAT:
+    if sum(share > 0 for share in exceptions[-4:]) < 3:
+        few = sum(share > 0 for share in exceptions[-4:])
+        return None, f"exceptions at {few} of the last {len(exceptions[-4:])} lengths, too few to see where they tend"
+    positive = [(math.log(length), math.log(share)) for length, share in counted if share > 0]
+    power, never_rises = slope(positive), all(late <= early for early, late in pairwise(exceptions))
+    last = slope([point for point in positive if point[0] >= math.log(lengths[-4:][0])])
+    if final < RARE and never_rises and max(power, last) < FALLING:
+        return True, f"a share that falls like the length to the power {last:.2f}"
+    lowest = final < (1 - FLAT) * min(share for share in exceptions[:-1] if share > 0)
+    if not lowest and abs(power) <= FLAT:
         return False, "a share that stays the same as the length grows"
-    return None, f"a share that goes like the length to the power {power:.2f}, from which no limit can be told"
+    if not lowest and final >= RARE and power > 0:
+        return False, "a share that does not vanish"
+    if final < RARE and last < FALLING:
+        return None, "a share that rises and falls with the length, from which no limit can be told"
+    return None, f"a share that goes like the length to the power {last:.2f}, from which no limit can be told"
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

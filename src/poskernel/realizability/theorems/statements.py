@@ -4,7 +4,7 @@ Theorem 2 for stationary kernels, proposition 1 for affine features, proposition
 3(A) for sinusoidal ones. What a formula proves of every kernel comes before whatever is computed.
 """
 
-from poskernel.encodings import LearnedGaussian, RelativeEncoding
+from poskernel.encodings import LearnedGaussian
 from poskernel.realizability.theorems.absolute import affine, clamped, clamped_from, is_affine, sinusoidal
 from poskernel.realizability.theorems.case import Case
 from poskernel.realizability.theorems.cosines import cosine_peak
@@ -23,7 +23,7 @@ def answer_of(case: Case) -> Answer:
     if tail is not None and tail.falls:
         return falling(case, tail)
     if not case.linear:
-        if case.encoding.relative:
+        if case.relative:
             return stationary(case)
         return undecided(
             "no statement covers a family that is neither stationary nor bilinear in features of positions"
@@ -36,7 +36,7 @@ def answer_of(case: Case) -> Answer:
     unsolved = case.unsolved()
     if unsolved is not None:
         return unsolved
-    if isinstance(case.encoding, RelativeEncoding):
+    if case.relative:
         return stationary(case)
     first = clamped_from(case)
     return sinusoidal(case) if first is None else clamped(case, first)

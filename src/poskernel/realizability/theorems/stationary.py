@@ -7,7 +7,7 @@ from torch import Tensor
 
 from poskernel.encodings import T5, KerpleLog, Shaw, XPos
 from poskernel.realizability.alignment import STRICTNESS, alpha, row_margins
-from poskernel.realizability.cone import rounds, with_resolution
+from poskernel.realizability.cone import with_resolution
 from poskernel.realizability.existence import order_cycle
 from poskernel.realizability.margin_programme import distinct_rows, margin_constraints
 from poskernel.realizability.theorems.attainment import peak
@@ -104,7 +104,7 @@ def following(case: Case, demand: Demand) -> Answer:
     pairs = followed_pairs(most_followed(rows, None, trained).winners)
     higher, lower = (family.design(each, torch.zeros_like(each)).numpy() for each in pairs)
     wanted = distinct_rows(np.vstack([margin_constraints(family, trained), higher - lower]))
-    asked = with_resolution(wanted, [family], [case.horizon], rounds(case.encoding))
+    asked = with_resolution(wanted, [family], [case.horizon], case.phase_rate)
     found = peak(family, asked, [trained], case.seconds)
     missed = unsettled_text(demand)
     if found.weights is not None:
