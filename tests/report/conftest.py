@@ -16,7 +16,15 @@ def heads():
             g = (layer + 1) * np.exp(-np.abs(np.array(OFFSETS) - head) / 3)
             sentence = f"Layer {layer} head {head} looks {head} back."
             rows.append(
-                {"layer": layer, "head": head, "sentence": sentence, "g": g, "g_low": g - 0.1, "g_high": g + 0.1}
+                {
+                    "layer": layer,
+                    "head": head,
+                    "kind": "local" if head else "mixed",
+                    "sentence": sentence,
+                    "g": g,
+                    "g_low": g - 0.1,
+                    "g_high": g + 0.1,
+                }
             )
     table = pd.DataFrame(rows)
     return table.assign(r2=[np.nan, *np.linspace(0, 1, 11)], signal=np.arange(12.0))

@@ -89,7 +89,7 @@ def statistic_column(heads: pd.DataFrame, statistic: Statistic) -> dict[str, Any
         "label": statistic.label,
         "group": statistic.group,
         "meaning": statistic.meaning,
-        "ends": colour_limits(heads[statistic.name]),
+        "ends": list(colour_limits(heads[statistic.name])),
         "values": [rounded(value, statistic.name) for value in heads[statistic.name]],
     }
     for end in ("low", "high"):

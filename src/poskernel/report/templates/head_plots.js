@@ -51,10 +51,12 @@ function readout(plot, offsets, curve, inside) {
   plot.svg.addEventListener("pointerleave", () => { words.textContent = ""; mark.setAttribute("visibility", "hidden"); });
 }
 
-function spectrumPlot(width, lines, fourier) {
+// Lines whose wavelengths are hardly told apart have huge amplitudes that cancel: the scale ends at the range of g, and what
+// is taller ends in a triangle.
+function spectrumPlot(width, lines, fourier, range) {
   const turning = lines ? lines.frequencies.filter((each) => each > 0) : [];
   const all = [...turning, ...(fourier ? fourier.frequencies : [])];
-  const tallest = Math.max(...(lines ? lines.amplitudes : fourier.power)) || 1;
+  const tallest = lines ? Math.min(Math.max(...lines.amplitudes), range) || 1 : Math.max(...fourier.power) || 1;
   const x = {
     transform: logarithm, domain: [Math.min(...all) * 0.9, Math.max(Math.PI, ...all)], ticks: decadeTicks, label: shown,
     title: "frequency (radians a token, logarithmic)",
@@ -70,9 +72,12 @@ function spectrumPlot(width, lines, fourier) {
   if (lines) {
     lines.frequencies.forEach((frequency, i) => {
       if (!(frequency > 0)) return;
-      const place = plot.across(frequency), top = plot.up(lines.amplitudes[i]), kind = lines.resolved[i] ? "line" : "line open";
+      const amplitude = lines.amplitudes[i], beyond = amplitude > tallest, kind = lines.resolved[i] ? "line" : "line open";
+      const place = plot.across(frequency), top = beyond ? plot.box.top + 4 : plot.up(amplitude);
       plot.svg.append(draw("line", { class: kind, x1: place, x2: place, y1: plot.box.bottom, y2: top }));
-      plot.svg.append(draw("circle", { class: kind, cx: place, cy: top, r: 3 }, draw("title", {}, `wavelength ${shown((2 * Math.PI) / frequency)} tokens, amplitude ${shown(lines.amplitudes[i])} nats`)));
+      const end = beyond ? draw("path", { class: `${kind} end`, d: `M${place - 4} ${top + 3}l4 -7l4 7Z` }) : draw("circle", { class: `${kind} end`, cx: place, cy: top, r: 3 });
+      end.append(draw("title", {}, `wavelength ${shown((2 * Math.PI) / frequency)} tokens, amplitude ${shown(amplitude)} nats${beyond ? ", off the scale" : ""}`));
+      plot.svg.append(end);
     });
   }
   return plot.svg;
@@ -81,7 +86,7 @@ function spectrumPlot(width, lines, fourier) {
 function distancePlot(width, distance) {
   const bins = distance.mass.length;
   const highest = Math.max(...distance.high, ...distance.mass, ...distance.even);
-  const x = { transform: linear, domain: [0, bins], ticks: () => distance.mass.map((_, i) => i + 0.5), label: (at) => whole(distance.edges[Math.floor(at)]), title: "tokens between query and key: from, to the next bar" };
+  const x = { transform: linear, domain: [0, bins], ticks: () => distance.mass.map((_, i) => i + 0.5), label: (at) => whole(distance.edges[Math.floor(at)]), title: "distance in tokens (start of each bar)" };
   const y = { domain: [0, highest * 1.05], title: "share of attention", label: (value) => `${shown(value * 100)}%` };
   const plot = frame(width, 220, x, y, "Attention by distance");
   const wide = plot.across(1) - plot.across(0);

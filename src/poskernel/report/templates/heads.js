@@ -1,7 +1,7 @@
 // The map of heads: any statistic as colour, one head chosen, everything known of it beside the map. The choice stands in
 // the address after #, so that a head can be sent to someone.
 const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
-const KINDS = ["#D55E00", "#0072B2", "#56B4E9", "#009E73", "#8c6d5a", "#E69F00", "#CC79A7", "#7a5195", "#bc5090", "#9aa5b1", "#c9c2a5"];
+const KINDS = ["#D55E00", "#0072B2", "#56B4E9", "#009E73", "#8c6d5a", "#E69F00", "#CC79A7", "#7b4fa0", "#a3193f", "#aab4bf", "#d6c99a"];
 
 function viridis(share) {
   const at = Math.min(1, Math.max(0, share)) * (VIRIDIS.length - 1), i = Math.min(VIRIDIS.length - 2, Math.floor(at));
@@ -228,9 +228,10 @@ class HeadMap {
     const add = (title, words, ...drawn) => parts.push(make("h4", {}, title), make("p", { class: "meaning" }, words), ...drawn);
     const plot = (svg) => make("div", { class: "plot" }, svg);
     if (head.lines || head.fourier) {
-      const known = (name) => { const found = this.data.statistics.find((each) => each.name === name); return found ? shown(found.values[this.chosen]) : "undefined"; };
-      const stems = head.lines ? `Stems: lines at the head's own rotary frequencies, hollow where the wavelength exceeds the offsets; they explain ${known("lines_explained")} of g's variance, random frequencies ${known("lines_random")}. ` : "";
-      add("Frequencies of g", stems + (head.fourier ? "Grey: Fourier power, scaled to the height." : ""), plot(spectrumPlot(this.width, head.lines, head.fourier)));
+      const known = (name) => { const found = this.data.statistics.find((each) => each.name === name); return found && found.values[this.chosen] !== null ? `${shown(found.values[this.chosen] * 100)}%` : "an undefined share"; };
+      const stems = head.lines ? `Stems: lines at the head's own rotary frequencies, hollow where the wavelength exceeds the offsets; triangles: taller than the range of g, as lines hardly told apart cancel. They explain ${known("lines_explained")} of g's variance, random frequencies ${known("lines_random")}. ` : "";
+      const steps = head.g.filter((each) => each !== null), range = head.step * (Math.max(...steps) - Math.min(...steps));
+      add("Frequencies of g", stems + (head.fourier ? "Grey: Fourier power, scaled to the height." : ""), plot(spectrumPlot(this.width, head.lines, head.fourier, range)));
     }
     if (head.distance) add("Attention by distance", "Bars: the head, with 95% intervals. Dashes: attention spread evenly.", plot(distancePlot(this.width, head.distance)));
     if (head.tokens) add("What it attends to", "Rows of the first sequence, evenly spaced and the same for every head; the keys with most of their attention, each among its neighbours.", ...tokenRows(this.data.words, head.tokens));

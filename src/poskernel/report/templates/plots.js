@@ -20,7 +20,7 @@ function shown(value) {
   if (value === null || value === undefined) return "undefined";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 1e-3 || size >= 1e6) return value.toExponential(2).replace("e+", "e");
+  if (size < 1e-4 || size >= 1e6) return value.toExponential(2).replace("e+", "e");
   return String(Number(value.toPrecision(size >= 1e4 ? 6 : 3))).replace("-", "−");
 }
 
@@ -63,7 +63,7 @@ function decadeTicks(low, high) {
 // An empty plot with axes; `x` and `y` are {transform, domain, title, ticks, label}. It is drawn at its real size, so that
 // letters are as large on a telephone as elsewhere.
 function frame(width, height, x, y, description) {
-  const box = { left: 52, right: width - 12, top: 10, bottom: height - 40 };
+  const box = { left: 56, right: width - 12, top: 10, bottom: height - 40 };
   const across = scale(x.transform, x.domain, [box.left, box.right]);
   const up = scale(y.transform || linear, y.domain, [box.bottom, box.top]);
   const axes = draw("g", { class: "axes" });
