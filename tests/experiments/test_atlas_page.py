@@ -3,17 +3,38 @@
 import pandas as pd
 import pytest
 
-pytest.importorskip("altair")
+pytest.importorskip("jinja2")
 pytest.importorskip("transformers")
 
+from made_up_heads import unpacked
 from poskernel.attention.atlas import analyze
-from poskernel.experiments.atlas_page import atlas_section, write_atlas
+from poskernel.attention.head_columns import HEAD_COLUMNS
+from poskernel.attention.kinds import KINDS
+from poskernel.attention.measures import MEASURES
+from poskernel.attention.split_kinds import SPLIT_KINDS
+from poskernel.experiments.atlas_page import (
+    LABELS,
+    atlas_section,
+    kind_meanings,
+    meaning,
+    shown_first,
+    statistics,
+    write_atlas,
+)
+
+TEXT = " ".join(f"w{(7 * number * number) % 60}" for number in range(800))
 
 
 @pytest.fixture(scope="module")
 def atlas(tiny_llama):
-    text = " ".join(f"w{(7 * number * number) % 60}" for number in range(400))
-    return analyze(str(tiny_llama), text, sequences=6, length=48, dropped=4)
+    return analyze(str(tiny_llama), TEXT, sequences=6, length=48, dropped=4)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_llama):
+    """Everything measured."""
+    fewest = max(entry.fewest for entry in MEASURES.values())
+    return analyze(str(tiny_llama), TEXT, sequences=fewest, length=40, dropped=4, measures="all")
 
 
 def test_files_hold_every_head_and_every_offset(atlas, tmp_path):
@@ -27,10 +48,58 @@ def test_files_hold_every_head_and_every_offset(atlas, tmp_path):
 def test_the_page_stands_alone_and_names_its_setting(atlas, tmp_path):
     write_atlas(atlas, None, tmp_path / "atlas.html")
     page = (tmp_path / "atlas.html").read_text()
-    assert "6 x 48 tokens" in page and page.count("vegaEmbed") >= 1
+    assert "6 x 48 tokens" in page and len(unpacked(page)["heads"]) == 8
+    assert unpacked(page)["words"] == [] and "tokens" not in unpacked(page)["heads"][0]
     assert not (tmp_path / "heads.csv").exists()
 
 
 def test_medians_have_intervals_over_layers(atlas):
     findings = atlas_section(atlas).findings
     assert len(findings) == 4 and all("2 clusters" in finding.method for finding in findings)
+
+
+def test_every_number_of_the_table_is_in_the_menu_once_and_explained(whole):
+    frame, found = whole.to_frame(), statistics(whole)
+    names = [statistic.name for statistic in found]
+    numbers = {
+        name
+        for name in frame.columns
+        if frame[name].map(lambda value: isinstance(value, int | float)).all() and name not in ("layer", "head")
+    }
+    intervals = {f"{name}_{end}" for name in names for end in ("low", "high")}
+    assert len(names) == len(set(names)) and set(names) == numbers - intervals
+    assert intervals & numbers and set(LABELS) <= set(names)
+    assert {statistic.group for statistic in found} == {"kernel", *HEAD_COLUMNS} - {"tokens"}
+    # A column without a meaning is one that stands in a group explained by its neighbour.
+    assert {statistic.name for statistic in found if not statistic.meaning} <= {
+        name for name in names if name.endswith("_signal_plugin")
+    }
+
+
+def test_the_longest_name_in_the_table_gives_the_meaning():
+    table = {"r2": "one", "VARIANT_r2": "two", "VARIANT_r2_plugin": "three", "fit_CONTENT_FIT": "four"}
+    columns = ["r2", "whole_mean_r2", "mean_r2_plugin", "fit_token_sum", "share"]
+    assert [meaning(column, table) for column in columns] == ["one", "two", "three", "four", ""]
+
+
+def test_the_page_holds_every_part_that_was_measured(whole, tmp_path):
+    write_atlas(whole, tmp_path, tmp_path / "atlas.html")
+    data = unpacked((tmp_path / "atlas.html").read_text())
+    for record, report in zip(data["heads"], whole.heads.values(), strict=True):
+        assert {"lines", "fourier", "distance", "tokens"} <= set(record)
+        assert record["lines"]["amplitudes"] == pytest.approx(report.spectrum.lines.amplitude.tolist(), rel=1e-3)
+        assert record["distance"]["mass"] == pytest.approx([each.value for each in report.distance.mass], rel=1e-3)
+        assert record["tokens"]["keys"] == [list(row.keys) for row in report.tokens.rows]
+        assert max(record["fourier"]["power"]) == pytest.approx(
+            float(report.spectrum.fourier.power[1:].max()), rel=1e-3
+        )
+        assert data["kinds"][record["kind"]]["name"] == report.kind.split(" ")[0]
+    assert data["words"] == TEXT.split()[:40] == list(whole.words)
+
+
+def test_legend_and_first_head(atlas):
+    assert set(kind_meanings()) == {"induction", *KINDS, *SPLIT_KINDS} and list(kind_meanings())[-1] == "mixed"
+    heads = atlas.to_frame()
+    best = heads.loc[heads["share"].idxmax()]
+    assert shown_first(heads) == (best["layer"], best["head"])
+    assert shown_first(heads.assign(share=float("nan"))) == (0, 0)

@@ -7,8 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from poskernel import console
-from poskernel.errors import InputError
 from poskernel.session import DEFAULTS, Session, layer_numbers
+from poskernel.storage import require_writable
 from poskernel.verbs.running import open_store
 
 
@@ -46,15 +46,15 @@ def analyze(
         all kinds of heads), distance (attention by distance), symbolic (scores under permuted keys), drift (what slopes
         come from), leakage (absolute position), variants (of the Gram), tokens (a few rows, to look at).
         After it: spectrum (rotary lines, Fourier), probes (one token repeated, repeated patterns: induction),
-        untrained (the same architecture before training), products (fits of position with content). Split and symbolic cost about 4 and 3 forward passes, products
-        most, spectrum and probes least.
+        untrained (the same architecture before training), products (fits of position with content). Split and symbolic
+        cost about 4 and 3 forward passes, products most, tokens, spectrum and probes least.
     report
         HTML file to write the heads' map to.
     """
     from poskernel.attention.atlas import analyze as measure
 
-    if report is not None and report.is_dir():
-        raise InputError(f"--report is '{report}', a folder: give the path of an HTML file.")
+    if report is not None:
+        require_writable("--report", report, folder=False)
     steps = console.Steps(quiet=session.quiet)
     chosen = None if layers is None else layer_numbers(layers)
     words, seed, device = console.read_text(text), session.seed, session.device

@@ -23,6 +23,13 @@ def estimated(change=lambda capture: capture, causal=True, dropped=4):
     return estimator.estimates(), captures[:2]
 
 
+def with_inputs(capture):
+    """Everything else that a capture of a batch may hold."""
+    return dataclasses.replace(
+        capture, unrotated_query=capture.query, unrotated_key=capture.key, inputs=torch.zeros(4, 60, 8)
+    )
+
+
 def windowed(capture):
     return dataclasses.replace(capture, window=9)
 
@@ -39,7 +46,7 @@ def masked(capture):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("change", [lambda capture: capture, windowed, with_sinks, masked])
+@pytest.mark.parametrize("change", [lambda capture: capture, windowed, with_sinks, with_inputs, masked])
 def test_rows_hold_the_largest_weights_of_the_pattern(change, causal):
     found, captures = estimated(change, causal)
     assert [(each.layer, each.head) for each in found] == [(layer, head) for layer in range(2) for head in range(3)]

@@ -81,13 +81,17 @@ class TokenEstimator:
 
 
 def first_sequence(capture: LayerCapture) -> LayerCapture:
-    """The capture of the batch's first sequence alone; masks and biases common to the batch stay."""
+    """What the logits of the batch's first sequence need; masks and biases common to the batch stay."""
     return replace(
         capture,
         query=capture.query[:1],
         key=capture.key[:1],
         mask=None if capture.mask is None else capture.mask[:1],
         bias=None if capture.bias is None else capture.bias[:1],
+        unrotated_query=None,
+        unrotated_key=None,
+        rotation=None,
+        inputs=None,
     )
 
 
