@@ -36,6 +36,16 @@ def test_json_is_all_that_stdout_holds(capsys):
         (["predict", "rope", "prev", "--lengths", "20"], "not beyond the training length 20"),
         (["predict", "rope", "prev", "--train-length", "many"], "many"),
         (["predict", "rope", "prev", "--threads", "0"], "--threads is 0"),
+        (["predict", "rope", "prev", "--seed", "1.5"], "--seed is '1.5': give a whole number such as"),
+        (["predict", "rope", "prev", "--threads", "2.5"], "--threads is '2.5': give a whole number such as"),
+        (["study", "run", "quick", "--workers", "1.5"], "--workers is '1.5': give a whole number such as"),
+        (["analyze", "x", "--sequences", "2.0"], "--sequences is '2.0': give a whole number such as"),
+        (["theory", "--samples", "1e3.0"], "--samples is '1e3.0': give a whole number such as"),
+        (["predict", "rope", "prev", "--existence-seconds", "long"], "is 'long': give a number such as"),
+        (["predict", "rope", "prev", "--out", ""], "--out is empty"),
+        (["analyze", "x", "--report", ""], "--report is empty"),
+        (["screen", "--store", " "], "--store is empty"),
+        (["predict", "rope", "prev", "--out", "/proc/nope"], "--out is '/proc/nope', and nothing can be written in"),
         (["predict", "rope", "prev", "--seed", "-3"], "-3"),
         (["predict", "rope", "prev", "--config", "absent.toml"], "absent.toml"),
         (["predict", "rope", "prev", "--lengths", "99999999999999999999999"], "give at most 10000000"),
@@ -188,6 +198,10 @@ def test_the_resolved_configuration_is_shown_and_saved_and_can_be_used_again(tmp
     saved = tmp_path / "saved" / "config.toml"
     assert saved.read_text().startswith("# poskernel predict rope prev --config")
     assert (tmp_path / "saved" / "predict.csv").read_text().startswith("encoding,task")
+    about = json.loads((tmp_path / "saved" / "manifest.json").read_text())
+    assert about["schema"] == "poskernel.manifest/1" and about["config"]["lengths"] == "30"
+    assert about["command"] == ["poskernel", *CELL, "--out", "saved", "--json"]
+    assert list(about["sha256"]) == ["predict.csv"]
     assert cli.main(["predict", "rope", "prev", "--config", str(saved), "--json"]) == 0
     assert capsys.readouterr().out == first
 

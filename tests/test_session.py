@@ -1,11 +1,26 @@
 """Texts of the command line become values, or one sentence."""
 
 import tomllib
+from pathlib import Path
+from typing import Literal
 
 import pytest
+from cyclopts import Token
 
 from poskernel.errors import InputError
-from poskernel.session import Session, layer_numbers, resolved, specifications, whole_numbers
+from poskernel.session import Session, layer_numbers, resolved, specifications, typed, whole_numbers
+
+
+def test_texts_of_the_command_line_become_values_without_rounding():
+    def value(kind, text):
+        return typed(kind, [Token(keyword="--n", value=text)])
+
+    assert [value(int, text) for text in ("30", "-3", "1e5", "2E+3")] == [30, -3, 100_000, 2000]
+    assert value(int | None, "7") == 7 and value(float, "1e-3") == 0.001 and value(Path, "a") == Path("a")
+    assert value(Literal["a", "b"], "b") == "b" and value(bool, "true") is True
+    for kind, text in ((int, "1.5"), (int | None, "2.0"), (int, "1e-3"), (int, ""), (float, "x"), (Path | None, " ")):
+        with pytest.raises(InputError, match="--n is .*: give a"):
+            value(kind, text)
 
 
 def test_whole_numbers():

@@ -7,8 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from poskernel.errors import RunError
-from poskernel.storage import cache_folder, write_whole
+from poskernel.errors import InputError, RunError
+from poskernel.storage import cache_folder, require_writable, write_whole
+
+
+def test_what_cannot_be_written_is_known_before_the_work(tmp_path: Path) -> None:
+    require_writable("--out", tmp_path / "new" / "folder", folder=True)
+    require_writable("--report", tmp_path / "new" / "page.html", folder=False)
+    assert not list(tmp_path.iterdir())
+    file = write_whole(tmp_path / "file", "x")
+    for path, folder, words in (
+        (file, True, "a file: give a folder"),
+        (file / "below", True, "nothing can be written in"),
+        (tmp_path, False, "a folder: give the path"),
+        (file / "page.html", False, "nothing can be written in"),
+        (Path("/proc/nope"), True, "choose another folder"),
+    ):
+        with pytest.raises(InputError, match=words):
+            require_writable("--out", path, folder)
 
 
 def test_the_variable_chooses_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

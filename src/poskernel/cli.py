@@ -14,7 +14,7 @@ from cyclopts.config import Dict
 import poskernel
 from poskernel import console
 from poskernel.errors import InputError, RunError, Terminated
-from poskernel.session import Session, resolved
+from poskernel.session import Session, resolved, typed
 from poskernel.verbs.experiment import experiment
 from poskernel.verbs.extend import extend
 from poskernel.verbs.model import analyze, doctor, report
@@ -29,6 +29,7 @@ app = App(
     version=lambda: poskernel.__version__,
     result_action="return_value",
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(converter=typed),
 )  # fmt: skip
 
 
@@ -75,16 +76,17 @@ def launch(
         raise InputError(
             f"--device is '{session.device}', and only analyze, extend and study run use an accelerator: leave it out."
         )
-    if session.out is not None:
-        if session.out.exists() and not session.out.is_dir():
-            raise InputError(f"--out is '{session.out}', a file: give a folder.")
-        from poskernel.storage import write_whole
-
-        write_whole(session.out / "config.toml", settings)
     if session.quiet or not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of libraries that convert weights
     use_threads(session.threads)
-    command(*bound.args, **bound.kwargs)
+    if session.out is None:
+        command(*bound.args, **bound.kwargs)
+        return
+    from poskernel.verbs.saving import saved_with_manifest
+
+    line = ["poskernel", *tokens, *([] if config is None else ["--config", str(config)])]
+    with saved_with_manifest(session.out, settings, line):
+        command(*bound.args, **bound.kwargs)
 
 
 def configuration(path: Path) -> dict[str, Any]:
@@ -146,6 +148,8 @@ def verdict(error: BaseException, stores: bool = False) -> tuple[int, str]:
     """Exit code and sentence of what ended a run; `stores` says that results are kept as they come."""
     kept = "finished results are kept, run the same line to go on." if stores else "no result is kept, run it again."
     match error:
+        case CycloptsError() if isinstance(error.__cause__, InputError):  # ours, about one option's text
+            return 2, str(error.__cause__)
         case InputError() | CycloptsError():
             return 2, str(error)
         case Terminated():

@@ -40,6 +40,12 @@ def fail(message: str) -> None:
     sys.stderr.write(f"poskernel: {' '.join(message.split())}\n")
 
 
+def say(message: str, quiet: bool) -> None:
+    """A line on stderr, such as where a file is, unless quiet."""
+    if not quiet:
+        sys.stderr.write(f"{message}\n")
+
+
 def set_up_logging(verbose: bool, quiet: bool) -> None:
     """Warnings to stderr; everything with -v, errors alone with -q."""
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING

@@ -2,13 +2,15 @@
 
 import inspect
 import json
+import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token, convert
 
 from poskernel.errors import InputError
 
@@ -48,6 +50,33 @@ class Session:
 
 
 DEFAULTS = Session()
+WHOLE = re.compile(r"([+-]?[0-9]+)(?:[eE]\+?([0-9]{1,2}))?")
+
+
+def typed(kind: Any, tokens: Sequence[Token]) -> Any:
+    """The value of an option by its text, as every verb converts it; InputError names the option and a remedy.
+
+    A whole number is written as one (30, 1e5): nothing is rounded. A path is not empty.
+    """
+    plain = (
+        next((each for each in get_args(kind) if each is not NoneType), kind) if NoneType in get_args(kind) else kind
+    )
+    if len(tokens) != 1 or plain not in (int, float, Path):
+        return convert(kind, tokens)
+    option, text = tokens[0].keyword or "the value", tokens[0].value
+    if plain is Path and not text.strip():
+        raise InputError(f"{option} is empty: give a path, or leave it out.")
+    if plain is int:
+        written = WHOLE.fullmatch(text.strip())
+        if written is None:
+            raise InputError(f"{option} is '{text}': give a whole number such as 30 or 1e5.")
+        return int(written[1]) * 10 ** int(written[2] or 0)
+    if plain is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise InputError(f"{option} is '{text}': give a number such as 30 or 0.5.") from None
+    return convert(kind, tokens)
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

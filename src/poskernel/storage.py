@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from poskernel.errors import RunError
+from poskernel.errors import InputError, RunError
 
 
 def cache_folder() -> Path:
@@ -14,6 +14,23 @@ def cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("poskernel"))
+
+
+def require_writable(option: str, path: Path, folder: bool) -> None:
+    """InputError, before any work, for a folder or a file that could not be written after it."""
+    if folder and path.exists() and not path.is_dir():
+        raise InputError(f"{option} is '{path}', a file: give a folder.")
+    if not folder and path.is_dir():
+        raise InputError(f"{option} is '{path}', a folder: give the path of an HTML file.")
+    whole = path.absolute()
+    nearest = next(each for each in ((whole, *whole.parents) if folder else whole.parents) if each.exists())
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()  # permissions alone do not say it: read-only disks, root
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"{option} is '{path}', and nothing can be written in {nearest} ({reason}): choose another folder."
+        ) from None
 
 
 def write_whole(path: Path, content: bytes | str) -> Path:

@@ -1,6 +1,7 @@
 """theory and characterize as a user sees them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,23 @@ def test_samples_seed_and_out(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["checks"][0]["n"] == 64
     assert (tmp_path / "theory.csv").read_text().startswith("name,claim,source")
     assert "samples = 64" in (tmp_path / "config.toml").read_text()
+    assert list(json.loads((tmp_path / "manifest.json").read_text())["sha256"]) == ["theory.csv"]
+
+
+def test_claims_are_named_on_the_line_by_beginnings_and_listed(capsys):
+    assert cli.main(["theory", "causal-boundary", "--only", "rms-norm-sphere", "--json", "-q"]) == 0
+    names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]]
+    assert names == [
+        *(f"causal-boundary-{kind}" for kind in ("identity", "linear", "logarithmic", "bounded")),
+        "rms-norm-sphere",
+    ]
+    assert cli.main(["theory", "--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["claim"] for row in rows] == list(table.claims()) and all(
+        row["about"].endswith((".", ":")) for row in rows
+    )
+    assert cli.main(["theory", "causal-boundry"]) == 2
+    assert "did you mean 'causal-boundary-" in capsys.readouterr().err
 
 
 def test_characterize_in_words_and_as_json(capsys):
@@ -153,6 +171,8 @@ def test_a_page_that_fails_after_all_leaves_the_table(capsys, monkeypatch, tmp_p
 
 def test_the_line_that_runs_it_again():
     assert again([], False, None, 0) == "poskernel theory --seed 0"
+    page = Path("my page.html")
+    assert again(["a"], False, None, 0, page) == "poskernel theory --only a --seed 0 --report 'my page.html'"
     assert again(["a", "b"], True, 50, 3) == "poskernel theory --only a,b --long --samples 50 --seed 3"
 
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from poskernel import console
 from poskernel.errors import InputError
 from poskernel.session import DEFAULTS, Session
+from poskernel.storage import require_writable
 
 
 def extend(
@@ -49,8 +50,8 @@ def extend(
     report
         HTML file to write the settings, their pictures and every head to.
     """
-    if report is not None and report.is_dir():
-        raise InputError(f"--report is '{report}', a folder: give the path of an HTML file.")
+    if report is not None:
+        require_writable("--report", report, folder=False)
     path = Path(model).expanduser()
     if path.suffix == ".json":
         if report is not None:

@@ -1,17 +1,22 @@
 """theory and characterize: claims as checks that can fail, and the theorems on one's own case."""
 
-import tempfile
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from poskernel import console
 from poskernel.errors import InputError, RunError
 from poskernel.session import DEFAULTS, Session
+from poskernel.storage import require_writable
 
 
 def theory(
-    *,
+    *claim: str,
     only: str | None = None,
+    list_claims: Annotated[bool, Parameter(name=["--list-claims", "--list"], negative="")] = False,
     long: bool = False,
     samples: int | None = None,
     report: Path | None = None,
@@ -21,24 +26,33 @@ def theory(
 
     Parameters
     ----------
+    claim
+        Names of some claims, or what they begin with: theorem-2 stands for all seven theorem-2-... claims.
     only
-        Names of some claims, separated by commas: layer-norm-sphere,dft-positive-definite.
+        The same, separated by commas: layer-norm-sphere,dft-positive-definite.
+    list_claims
+        List the claims and what each function is about, and run none.
     long
         The sources' own sample sizes, in minutes.
     samples
-        Number of draws of every claim that draws at random; few draws leave some of them unclear.
+        Number of draws of every claim that draws at random, 20 to 10,000,000 (a claim whose draws are large takes
+        fewer and says so); few draws leave some of them unclear, which is exit code 0 too.
     report
         HTML file to write the table and the pictures to.
     """
-    from poskernel.realizability.theorems import Effort, claims, run_checks, theory_document
+    from poskernel.realizability.theorems import Effort, chosen_claims, claim_rows, run_checks, theory_document
 
+    if list_claims:
+        console.print_rows(claim_rows(), "poskernel.claims/1", session.json)
+        return
     if report is not None:
-        check_writable(report)
-    names = [] if only is None else [name.strip() for name in only.split(",") if name.strip()]
-    if only is not None and not names:
+        require_writable("--report", report, folder=False)
+    named = [] if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    if only is not None and not named:
         raise InputError(f"--only is '{only}', which names nothing: give names separated by commas.")
+    names = [*claim, *named]
     effort = Effort.LONG if long else Effort.DEFAULT
-    progress = console.Progress(len(names) or len(claims()), "theory", quiet=session.quiet)
+    progress = console.Progress(len(chosen_claims(names)), "theory", quiet=session.quiet)
     checks = run_checks(names, effort, session.seed, samples, progress=lambda check: progress.step(check.name))
     document = theory_document(checks)
     if session.json:
@@ -50,31 +64,19 @@ def theory(
     if report is not None:
         from poskernel.experiments.theory_page import write_theory
 
-        write_theory(checks, report, again(names, long, samples, session.seed))
+        write_theory(checks, report, again(names, long, samples, session.seed, report))
+        console.say(f"the page is {report}", session.quiet)
     failed = [check.name for check in checks if check.holds is False]
     if failed:
         do = "does" if len(failed) == 1 else "do"
         raise RunError(f"{len(failed)} of {len(checks)} claims {do} not hold: {', '.join(failed)}; see their notes.")
 
 
-def check_writable(report: Path) -> None:
-    """InputError, before any work, for a page that could not be written after it."""
-    if report.is_dir():
-        raise InputError(f"--report is '{report}', a folder: give the path of an HTML file.")
-    nearest = next(folder for folder in report.absolute().parents if folder.exists())
-    try:
-        tempfile.TemporaryFile(dir=nearest).close()  # permissions alone do not say it: read-only disks, root
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(
-            f"--report is '{report}', and nothing can be written in {nearest} ({reason}): choose another folder."
-        ) from None
-
-
-def again(names: Sequence[str], long: bool, samples: int | None, seed: int) -> str:
-    """The command line that makes the same rows."""
+def again(names: Sequence[str], long: bool, samples: int | None, seed: int, report: Path | None = None) -> str:
+    """The command line that makes the same rows, and the same page."""
     parts = ["poskernel theory", f"--only {','.join(names)}" if names else "", "--long" if long else ""]
     parts += [f"--samples {samples}" if samples is not None else "", f"--seed {seed}"]
+    parts += [f"--report {shlex.quote(str(report))}" if report is not None else ""]
     return " ".join(filter(None, parts))
 
 

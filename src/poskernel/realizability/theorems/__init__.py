@@ -2,7 +2,7 @@
 
 from poskernel.realizability.theorems.characterization import Characterization, characterize
 from poskernel.realizability.theorems.check import Check, Effort
-from poskernel.realizability.theorems.table import claims, run_checks, theory_document
+from poskernel.realizability.theorems.table import chosen_claims, claim_rows, claims, run_checks, theory_document
 from poskernel.realizability.theorems.verdicts import Verdict
 
 __all__ = [
@@ -11,6 +11,8 @@ __all__ = [
     "Effort",
     "Verdict",
     "characterize",
+    "chosen_claims",
+    "claim_rows",
     "claims",
     "run_checks",
     "theory_document",

@@ -31,6 +31,7 @@ class Characterization:
     task: str
     train_length: int
     horizon: int
+    """How far was counted, where the verdict is not proved."""
     verdict: Verdict
     theorem: str
     page: str
@@ -96,7 +97,7 @@ def characterize(
         encoding=encoding.effective,
         task=task.name,
         train_length=train_length,
-        horizon=horizon,
+        horizon=answer.until or horizon,
         verdict=answer.verdict,
         theorem=answer.theorem,
         page=f"docs/theory.md#{PAGES[answer.theorem]}",

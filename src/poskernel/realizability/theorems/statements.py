@@ -8,17 +8,27 @@ from poskernel.encodings import LearnedGaussian
 from poskernel.realizability.theorems.absolute import affine, clamped, clamped_from, is_affine, sinusoidal
 from poskernel.realizability.theorems.case import Case
 from poskernel.realizability.theorems.cosines import cosine_peak
+from poskernel.realizability.theorems.searching import searched
 from poskernel.realizability.theorems.stationary import falling, stationary
 from poskernel.realizability.theorems.tails import tail_of
-from poskernel.realizability.theorems.verdicts import Answer, undecided
+from poskernel.realizability.theorems.two_lengths import clash
+from poskernel.realizability.theorems.verdicts import Answer, Verdict, undecided
 from poskernel.tasks import ContentTask
 
 
 def answer_of(case: Case) -> Answer:
-    """The verdict by the first statement that applies."""
+    """The verdict by the first statement that applies; what the targets alone exclude where none decides."""
     open_because = not_one_kernel(case)
     if open_because is not None:
         return open_because
+    found = None if case.task.depends_on_length and not case.relative else by_statements(case)
+    if found is not None and (found.verdict is not Verdict.UNDECIDED or not case.task.depends_on_length):
+        return found
+    return clash(case) or found or by_statements(case)
+
+
+def by_statements(case: Case) -> Answer:
+    """The verdict by the paper's statements, or a kernel that was found where none covers the features."""
     tail = tail_of(case.encoding)
     if tail is not None and tail.falls:
         return falling(case, tail)
@@ -39,7 +49,9 @@ def answer_of(case: Case) -> Answer:
     if case.relative:
         return stationary(case)
     first = clamped_from(case)
-    return sinusoidal(case) if first is None else clamped(case, first)
+    if first is not None:
+        return clamped(case, first)
+    return sinusoidal(case) if case.phase_rate else searched(case)
 
 
 def not_one_kernel(case: Case) -> Answer | None:

@@ -40,15 +40,13 @@ def run_checks(
     samples: int | None = None,
     progress: Callable[[Check], None] | None = None,
 ) -> list[Check]:
-    """Every claim, or those named (one name may stand alone); `samples` is the number of draws of each that draws.
+    """Every claim, or those named (a name or a beginning may stand alone); `samples` is the number of draws of each that draws.
 
     `progress` is called after each. InputError for an unknown name or effort, for samples that are no whole number or
     out of range, and for samples where no chosen claim draws.
     """
-    known = claims()
     effort = lookup({each.value: each for each in Effort}, effort, "effort")
-    names = [only] if isinstance(only, str) else only
-    chosen = {name: lookup(known, name, "claim") for name in names or known}
+    chosen = chosen_claims(only)
     if samples is not None:
         check_samples(samples)
         if not any(map(draws_at_random, chosen.values())):
@@ -60,6 +58,26 @@ def run_checks(
         if progress is not None:
             progress(found[-1])
     return found
+
+
+def chosen_claims(only: Sequence[str] | str = ()) -> dict[str, CheckFunction]:
+    """The claims of these names, or whose names go on after a dash where a name is no claim's; all without a name."""
+    known = claims()
+    chosen: dict[str, CheckFunction] = {}
+    for name in [only] if isinstance(only, str) else only:
+        family = {each: function for each, function in known.items() if each.startswith(f"{name}-")}
+        chosen |= family if family and name not in known else {name: lookup(known, name, "claim")}
+    return chosen or known
+
+
+def claim_rows() -> list[dict[str, str]]:
+    """Every claim's name and the first sentence of what its function says of it."""
+    return [{"claim": name, "about": first_sentence(function)} for name, function in claims().items()]
+
+
+def first_sentence(function: CheckFunction) -> str:
+    """The first paragraph of a function's documentation in one line."""
+    return " ".join((unwrap(function).__doc__ or "").split("\n\n")[0].split())
 
 
 def check_samples(samples: object) -> None:

@@ -10,6 +10,10 @@ from poskernel.realizability.theorems.demand import Demand
 
 SOLVABLE = "existence at the training length"
 """What fails where no kernel solves the training length: every statement supposes it."""
+TWO_LENGTHS = "targets at two lengths"
+"""What fails where the task asks a row for other keys at other lengths."""
+SEARCH = "a kernel that was found"
+"""What shows a transfer where no statement does."""
 PAGES = {
     "theorem 2": "theorem-2",
     "proposition 1": "proposition-1",
@@ -17,6 +21,8 @@ PAGES = {
     "proposition 3": "proposition-3a",
     "proposition 4": "proposition-4",
     SOLVABLE: "existence-at-the-training-length",
+    TWO_LENGTHS: "no-kernel-for-every-length",
+    SEARCH: "a-kernel-that-was-found",
     "none": "one-s-own-encoding-and-task",
 }
 """Where docs/theory.md explains each statement, by the heading's address."""
@@ -45,6 +51,8 @@ class Answer:
     """Weights, each at most 1 in size, of a kernel that transfers; None where float64 cannot show that it does."""
     margin: float | None = None
     """Its least margin over the training length's rows and the offsets up to the horizon, nats."""
+    until: int | None = None
+    """Length up to which it was counted, where that is short of the horizon."""
 
 
 def undecided(reason: str, demand: Demand | None = None, theorem: str = "none") -> Answer:
