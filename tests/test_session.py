@@ -19,7 +19,7 @@ def test_texts_of_the_command_line_become_values_without_rounding():
     assert value(int | None, "7") == 7 and value(float, "1e-3") == 0.001 and value(Path, "a") == Path("a")
     assert value(Literal["a", "b"], "b") == "b" and value(bool, "true") is True
     for kind, text in ((int, "1.5"), (int | None, "2.0"), (int, "1e-3"), (int, ""), (float, "x"), (Path | None, " ")):
-        with pytest.raises(InputError, match="--n is .*: give a"):
+        with pytest.raises(InputError, match=r"--n is .*: give a"):
             value(kind, text)
 
 

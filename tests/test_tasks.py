@@ -196,3 +196,24 @@ def test_new_targets_are_the_rows_beyond_training() -> None:
 def test_rows_of_targets_are_a_half_open_range() -> None:
     targets = Targets(torch.tensor([1, 2, 5]), torch.tensor([0, 0, 0]))
     assert targets.rows(2, 5).query.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (lambda query: 0, "gave a int for 5 rows: give a tensor"),
+        (lambda query: [0] * 5, "gave a list for 5 rows: give a tensor"),
+        (lambda query: query - 1 if query > 0 else -1, "decides with `if` in target_key, .* choose with torch.where"),
+    ],
+)
+def test_target_keys_of_another_kind_are_named(rule, words):
+    @dataclass(frozen=True)
+    class Mine(Task):
+        regime = OffsetRegime.FIXED_RELATIVE
+        name = "mine"
+
+        def target_key(self, query, length):
+            return rule(query)
+
+    with pytest.raises(InputError, match=f"task 'mine' {words}"):
+        Mine().targets(5)

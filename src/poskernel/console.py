@@ -251,8 +251,9 @@ def characterization_table(found: dict[str, Any]) -> Table:
         "scope": found["scope"],
         "margin of a kernel": None if found["margin"] is None else f"{found['margin']:.2g} nats, weights at most 1",
         f"its alpha at {found['length']}": number(found["kernel_alpha"], 3),
-        f"alpha {found['rule']} selects": number(found["selected_alpha"], 3),
+        f"alpha {found['rule']} selects at {found['length']}": number(found["selected_alpha"], 3),
         f"exists for {found['train_length']} and {found['length']}": found["exists"],
+        "its checks": f"poskernel theory {' '.join(found['claims'])}" if found["claims"] else None,
     }
     for name, value in rows.items():
         if value not in (None, "-"):

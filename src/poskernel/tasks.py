@@ -73,7 +73,20 @@ class Task(ABC):
         if length < 1:
             raise InputError(f"task '{self.name}' was asked for length {length}: give a length of at least 1.")
         query = torch.arange(length)
-        key = self.target_key(query, length)
+        try:
+            key: object = self.target_key(query, length)
+        except RuntimeError as error:
+            if "Boolean value of Tensor" not in str(error):
+                raise
+            raise InputError(
+                f"task '{self.name}' decides with `if` in target_key, which gets all rows at once as a tensor: choose "
+                "with torch.where(condition, key, -1)."
+            ) from None
+        if not isinstance(key, Tensor):
+            raise InputError(
+                f"task '{self.name}' gave a {type(key).__name__} for {length} rows: give a tensor of one key a row, "
+                "computed from `query`."
+            )
         if key.shape != query.shape:
             raise InputError(
                 f"task '{self.name}' gave {tuple(key.shape)} target keys for {length} rows: give one a row."

@@ -289,6 +289,8 @@ def test_llama3_frequencies_are_those_of_transformers(
         ("yarn:slow=0", "slow of YaRN is 0.0: give a positive number"),
         ("yarn:mscale=-1", "mscale of YaRN is -1.0: give 0 or more"),
         ("yarn:attention=0", "attention of YaRN is 0.0"),
+        ("yarn:attention=1e-200", "its square: give 1e-150 to 1e150"),
+        ("longrope:attention=1e200", "its square: give 1e-150 to 1e150"),
         ("longrope:original=1", "original of LongRoPE is 1: give 2 or more"),
         ("longrope:bend=-1", "bend of LongRoPE is -1.0: give 0 or more"),
         ("longrope:long=1/2", "the long list of LongRoPE has 2 divisors for 16 pairs: give one a pair"),

@@ -6,6 +6,7 @@ NTK, YaRN and llama3 are the same at every length; dynamic NTK and LongRoPE chan
 """
 
 import math
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -94,6 +95,14 @@ class DynamicNtk(RotaryEncoding):
         return ntk_rates(self.base, extension, pairs)
 
 
+def require_attention(attention: float, factor: float, title: str) -> None:
+    """InputError where a^2, by which logits are multiplied, is 0 or infinite in float64."""
+    if not sys.float_info.min <= factor * factor < math.inf:
+        raise InputError(
+            f"attention of {title} is {attention}, and logits are multiplied by its square: give 1e-150 to 1e150."
+        )
+
+
 @dataclass(frozen=True)
 class Yarn(RotaryEncoding):
     """YaRN (arXiv 2309.00071): pairs of many turns in L0 stay, those of less than one are interpolated, a ramp between.
@@ -134,6 +143,7 @@ class Yarn(RotaryEncoding):
         for field in ("mscale", "mscale_all_dim"):
             if not 0 <= getattr(self, field) < math.inf:
                 raise InputError(f"{field} of YaRN is {getattr(self, field)}: give 0 or more.")
+        require_attention(self.attention, self.attention_factor, self.title)
 
     @property
     def attention_factor(self) -> float:
@@ -206,6 +216,7 @@ class LongRope(RotaryEncoding):
             require_positive(divisor, "a divisor of LongRoPE")
         self.divisors(self.frequencies, 1)
         self.divisors(self.frequencies, self.original + 1)
+        require_attention(self.attention, self.attention_factor, self.title)
 
     @property
     def attention_factor(self) -> float:

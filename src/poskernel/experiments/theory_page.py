@@ -98,7 +98,7 @@ def table_section(checks: Sequence[Check], command: str) -> "Section":
         "Which claims of the sources survive being computed?",
         [counted, *wrong],
         [
-            TablePanel(rows[["name", "holds", "claim", "measured", "expected"]], "Every claim", folded=True),
+            TablePanel(rows[["name", "holds", "claim", "measured", "expected"]], "Every claim"),
             TablePanel(
                 rows[["name", "n", "source", "note", "function", "page"]],
                 "Sample sizes, sources and parameters",
@@ -284,7 +284,8 @@ PICTURES: tuple[Picture, ...] = (
         draw_density,
         "Alpha against length: it tends to 1 with exceptions on squares or powers of two, stays at one half "
         "with exceptions on odd rows, and falls to 0 where the offset drifts",
-        "One kernel, four tasks that ask for offset 1 except on some rows.",
+        "One kernel, four tasks that ask for offset 1 except on some rows. The drifting one asks for offset 1 + log2 "
+        "of the row: only rows below 2 ask for 1, so alpha is near 0 from the start.",
     ),
     Picture(
         ("proposition-4", "proposition-4-independent-rows"),
@@ -318,7 +319,7 @@ PICTURES: tuple[Picture, ...] = (
         draw_boundary,
         "Total variation between the weights of rows t and 2t + 1: falls off a cliff for a linear kernel, "
         "along a straight line for a logarithmic one, and stays at one half for a bounded one",
-        "The logits are stationary in all three cases; the mask acts on the softmax's denominator. Exactly: "
+        "Curves of all three cases, whichever claims were run. The logits are stationary in each; the mask acts on the softmax's denominator. Exactly: "
         "TV(t, T) = 1 - Z_t / Z_T.",
     ),
 )

@@ -35,8 +35,8 @@ def theory(
     long
         The sources' own sample sizes, in minutes.
     samples
-        Number of draws of every claim that draws at random, 20 to 10,000,000 (a claim whose draws are large takes
-        fewer and says so); few draws leave some of them unclear, which is exit code 0 too.
+        Number of draws of every claim that draws at random, 20 to 1,000,000; few draws leave some of them unclear,
+        which is exit code 0 too.
     report
         HTML file to write the table and the pictures to.
     """

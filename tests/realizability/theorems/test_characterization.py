@@ -1,21 +1,61 @@
 """characterize: the verdict, what stands beside it, and what cannot be asked."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
 from own_tasks import ByOffset, is_square, usual_except
-from poskernel.encodings import Rope
+from poskernel.encodings import RelativeEncoding, Rope
 from poskernel.errors import InputError
 from poskernel.realizability.theorems.characterization import characterize, check_question
-from poskernel.tasks import NO_TARGET, Skip
+from poskernel.realizability.theorems.table import claims
+from poskernel.realizability.theorems.verdicts import CLAIMS, PAGES
+from poskernel.tasks import NO_TARGET, OffsetRegime, Skip, Task
 
 
 def test_existence_and_selection_stand_side_by_side():
     found = characterize("sinusoidal", "prev", horizon=1000)
     assert (found.verdict, found.demanded, found.demanded_share) == ("transfers", 1, 1.0)
     assert found.kernel_alpha == 1 and found.selected_alpha == pytest.approx(0.45) and found.length == 60
-    assert "selects" in found.scope and found.exists is None
+    assert "selects" in found.scope and found.exists == "yes"
+    assert found.claims == tuple(name for name in claims() if name.startswith("proposition-3")) != ()
+
+
+def test_a_characterization_prints_as_sentences():
+    lines = str(characterize("rope", "copy", horizon=1000)).splitlines()
+    assert lines[0].endswith("on copy, trained at 20: cannot (theorem 2, proved)") and len(lines) == 4
+    assert lines[1].startswith("  why: no offset settles") and "exists: yes" in lines[3] and "none of that" in lines[3]
+
+
+def test_every_statement_names_claims_there_are():
+    assert all(any(name.startswith(begin) for name in claims()) for begin in CLAIMS.values())
+    assert set(CLAIMS) < set(PAGES)
+
+
+@dataclass(frozen=True)
+class Nameless(Task):
+    """A task whose name is no text."""
+
+    regime = OffsetRegime.FIXED_RELATIVE
+    name = None
+
+    def target_key(self, query, length):
+        return query - 1
+
+
+class NamelessRope(RelativeEncoding):
+    """An encoding without a name."""
+
+    def basis(self, offset):
+        return offset.double()[:, None]
+
+
+def test_what_has_no_name_is_told_so():
+    with pytest.raises(InputError, match="Nameless has no name: give the class a line such as"):
+        characterize("rope", Nameless())
+    with pytest.raises(InputError, match="NamelessRope has no name"):
+        characterize(NamelessRope(), "prev")
 
 
 def test_impossible_in_the_limit_is_not_impossible_at_a_length():
@@ -66,7 +106,7 @@ def test_what_cannot_be_asked(arguments, words):
         ({"encoding": Rope}, "the class Rope: give an instance"),
         ({"encoding": None}, "the encoding is None"),
         ({"task": Skip}, "the class Skip"),
-        ({"task": 3}, "the task is 3"),
+        ({"task": 3}, "the task is 3: give an instance or a name, like .*; one of your own subclasses Task"),
         ({"train_length": 7.5}, "train_length is 7.5"),
         ({"train_length": True}, "train_length is True"),
         ({"horizon": 1e5}, "horizon is 100000.0"),

@@ -57,6 +57,12 @@ def test_features_are_ill_conditioned():
     assert "16: singular, rank 15 of 20" in check.measured
 
 
+def test_numbers_of_frequencies_the_paper_does_not_speak_of_are_shown_and_not_judged():
+    check = conjecture.feature_conditioning(DEFAULT, 0, frequencies=(2, 4))
+    assert check.holds is None and "4: 5.7e+07" in check.measured
+    assert conjecture.feature_conditioning(DEFAULT, 0, frequencies=(2, 5)).holds
+
+
 def test_close_frequencies_condition_them_better():
     assert not conjecture.feature_conditioning(DEFAULT, 0, base=10.0).holds
     assert not conjecture.feature_conditioning(DEFAULT, 0, train_length=19).holds

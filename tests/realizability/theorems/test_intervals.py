@@ -9,7 +9,9 @@ from scipy.stats import beta
 from poskernel.realizability.theorems import intervals
 from poskernel.realizability.theorems.intervals import (
     LEVEL,
+    Drawn,
     above,
+    agrees,
     apart,
     below,
     binomial_share,
@@ -99,3 +101,13 @@ def test_no_number_of_draws_refuses_what_is_true():
     for draws in (1, 2, 5, 11, 24, 60):
         refused = [hits for hits in range(draws + 1) if equal(share(hits, draws), 0.25) is False]
         assert sum(binom.pmf(hits, draws, 0.25) for hits in refused) <= 1e-7
+
+
+def test_agreement_is_to_within_a_share():
+    wide, narrow = drawn(4.0, 3.0, 5.0), drawn(5.0, 4.9, 5.1)
+    assert agrees(narrow, 5.4, 0.1) and agrees(narrow, 7.0, 0.1) is False
+    assert agrees(wide, 4.0, 0.1) is None and agrees(drawn(5.0, 4.9, 5.1, 4.0, 6.0), 6.0, 0.1) is None
+
+
+def drawn(value, low, high, wide_low=None, wide_high=None):
+    return Drawn(value, low, high, 100, "made up", wide_low or low, wide_high or high)

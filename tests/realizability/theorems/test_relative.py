@@ -20,6 +20,14 @@ def test_deep_rows_take_the_peak_under_both_tie_rules():
     assert check.measured.startswith("0 of")
 
 
+def test_deep_rows_by_the_package_s_own_margins(monkeypatch):
+    """Margins that call every row wrong break the claim, whatever its own count of winners says."""
+    assert relative.package_misses(torch.tensor([0.0, 2.0, 1.0, 1.5], dtype=torch.float64), 1) == 0
+    assert relative.package_misses(torch.tensor([0.0, 2.0, 1.0, 2.0], dtype=torch.float64), 1) == 1
+    monkeypatch.setattr(relative, "tabulated", lambda profile: tabulated(-profile))
+    assert not relative.theorem_2_deep_rows(DEFAULT, 0, samples=50).holds
+
+
 def test_two_equal_peaks_break_it():
     assert not relative.theorem_2_deep_rows(DEFAULT, 0, peaks=2, samples=50).holds
 

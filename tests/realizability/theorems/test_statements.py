@@ -36,7 +36,7 @@ TRANSFERS, CANNOT, UNDECIDED = Verdict.TRANSFERS, Verdict.CANNOT, Verdict.UNDECI
         ("learned", "prev", CANNOT, "proposition 4"),
         ("learned", "copy", CANNOT, "proposition 4"),
         ("sinusoidal", "skip3", TRANSFERS, "proposition 3"),
-        ("sinusoidal:frequencies=4", "copy", UNDECIDED, "none"),
+        ("sinusoidal:frequencies=4", "copy", CANNOT, "targets at two lengths"),
         ("rope", "induction", UNDECIDED, "none"),
         ("dynamic", "prev", UNDECIDED, "none"),
     ],
@@ -110,6 +110,6 @@ def test_slow_frequencies_transfer_by_their_formula(encoding, task):
 
 def test_a_short_horizon_shows_no_clamped_positions():
     assert answer("sinusoidal", "prev", 200).verdict is TRANSFERS
-    assert answer("sinusoidal:frequencies=2", "copy", 200).theorem == "none"
+    assert answer("sinusoidal:frequencies=2", "copy", 200).theorem == "targets at two lengths"
     found = answer(scaled(Sinusoidal(frequencies=2), 1.0), "prev", 200)  # somebody's own, beyond its training length
     assert found.theorem == "none" and found.verdict is UNDECIDED

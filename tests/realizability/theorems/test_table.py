@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from poskernel.errors import InputError
+from poskernel.errors import InputError, RunError
 from poskernel.realizability.theorems import table
 from poskernel.realizability.theorems.check import Check, Effort
 
@@ -86,3 +86,36 @@ def test_from_a_row_to_its_function_and_its_page():
         module, function = there["function"].split(":")
         assert table.claim_name(getattr(importlib.import_module(module), function)) == name
         assert there["page"] == f"docs/theory.md#{name}" and name in headings
+
+
+def test_a_beginning_stands_for_all_that_go_on_from_it():
+    names = list(table.chosen_claims("theorem-2"))
+    assert len(names) == 7 and all(name.startswith("theorem-2-") for name in names)
+    assert list(table.chosen_claims("proposition-1")) == ["proposition-1"]
+    assert list(table.chosen_claims()) == list(table.claims())
+    with pytest.raises(InputError, match="did you mean"):
+        table.chosen_claims("theorem-2-dens")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_many_draws_for_the_memory_name_the_option(monkeypatch, error):
+    def fail(effort, seed, *, samples=None):
+        raise error
+
+    monkeypatch.setattr(table, "claims", lambda: {"large": fail})
+    with pytest.raises(RunError, match="claim 'large' runs out of memory: give fewer draws with --samples"):
+        table.run_checks(samples=1000)
+
+
+def test_other_faults_stay_what_they_are(monkeypatch):
+    def fail(effort, seed):
+        raise RuntimeError("another fault")
+
+    monkeypatch.setattr(table, "claims", lambda: {"broken": fail})
+    with pytest.raises(RuntimeError, match="another fault"):
+        table.run_checks()
+
+
+def test_every_claim_says_what_it_is_about():
+    rows = table.claim_rows()
+    assert [row["claim"] for row in rows] == list(table.claims()) and all(len(row["about"]) > 20 for row in rows)

@@ -11,11 +11,13 @@ from typing import Any
 from poskernel.encodings import Encoding, RelativeEncoding, parse_encoding
 from poskernel.encodings.encoding import require_positive
 from poskernel.errors import InputError
+from poskernel.realizability.existence import Exists
 from poskernel.realizability.prediction import check_lengths, predict
 from poskernel.realizability.selection import SelectionRule, parse_rule, rule_label
 from poskernel.realizability.theorems.case import Case
 from poskernel.realizability.theorems.statements import answer_of
-from poskernel.realizability.theorems.verdicts import PAGES, Answer, Verdict
+from poskernel.realizability.theorems.table import claims
+from poskernel.realizability.theorems.verdicts import CLAIMS, PAGES, Answer, Verdict
 from poskernel.tasks import ContentTask, Task, parse_task
 
 CHARACTERIZE_SCHEMA = "poskernel.characterize/1"
@@ -55,7 +57,24 @@ class Characterization:
     """Alpha of the kernel that the rule selects."""
     rule: str
     exists: str | None
-    """Whether any kernel solves the training length and `length` together; None where the verdict leaves no doubt."""
+    """Whether any kernel solves the training length and `length` together: a matter of these two lengths, whatever the
+    verdict says of the limit; None where it was not asked."""
+    claims: tuple[str, ...]
+    """The checks behind the statement, as `poskernel theory` names them."""
+
+    def __str__(self) -> str:
+        """The verdict and its reason, with the figures beside it, a line each."""
+        known = "proved" if self.exact else f"counted up to {self.horizon}"
+        by = self.theorem if self.verdict is Verdict.UNDECIDED else f"{self.theorem}, {known}"
+        return "\n".join(
+            (
+                f"{self.encoding} on {self.task}, trained at {self.train_length}: {self.verdict} ({by})",
+                f"  why: {self.reason}",
+                f"  scope: {self.scope}",
+                f"  alpha at {self.length}: {shown(self.kernel_alpha)} of that kernel, {shown(self.selected_alpha)} of "
+                f"the one {self.rule} selects; a kernel for both lengths exists: {self.exists or 'not asked'}",
+            )
+        )
 
     def document(self) -> dict[str, Any]:
         """The JSON document of `poskernel characterize`."""
@@ -93,6 +112,9 @@ def characterize(
     beside = selected_alpha(case, length, rule)
     unsure = answer.demand is not None and answer.verdict is not Verdict.TRANSFERS and case.linear
     demand, together = answer.demand, case.exists(length) if unsure else None
+    alpha_there = case.alpha_of(answer.weights, length)
+    if answer.verdict is Verdict.TRANSFERS and alpha_there == 1 and not task.depends_on_length:
+        together = Exists.YES  # by that kernel
     return Characterization(
         encoding=encoding.effective,
         task=task.name,
@@ -108,23 +130,34 @@ def characterize(
         demanded_share=demand.share if demand is not None and demand.settles else None,
         margin=answer.margin,
         length=length,
-        kernel_alpha=case.alpha_of(answer.weights, length),
+        kernel_alpha=alpha_there,
         selected_alpha=beside,
         rule=rule_label(rule),
         exists=None if together is None else str(together),
+        claims=tuple(name for name in claims() if name.startswith(CLAIMS.get(answer.theorem, "no claim"))),
     )
+
+
+def shown(alpha: float | None) -> str:
+    """An alpha, or that there is none."""
+    return "none" if alpha is None else f"{alpha:.3f}"
 
 
 def check_question(encoding: object, task: object, train_length: object, horizon: object, seconds: object) -> None:
     """InputError for what is of another kind than asked for: a class for its instance, a fraction for a length."""
-    for what, given, wanted, like in (
-        ("encoding", encoding, Encoding, "'rope' or Rope()"),
-        ("task", task, Task, "'prev' or Skip(1)"),
+    for what, given, wanted, like, of in (
+        ("encoding", encoding, Encoding, "'rope' or Rope()", "RelativeEncoding or AbsoluteEncoding"),
+        ("task", task, Task, "'prev' or Skip(1)", "Task"),
     ):
         if isinstance(given, type):
             raise InputError(f"the {what} is the class {given.__name__}: give an instance or a name, like {like}.")
         if not isinstance(given, wanted):
-            raise InputError(f"the {what} is {given!r}: give an instance or a name, like {like}.")
+            raise InputError(
+                f"the {what} is {given!r}: give an instance or a name, like {like}; one of your own subclasses "
+                f"{of} (docs/theory.md#your-own-encoding-and-task)."
+            )
+        if not isinstance(getattr(given, "name", None), str):
+            raise InputError(f"{type(given).__name__} has no name: give the class a line such as name = 'mine'.")
     for what, given in (("train_length", train_length), ("horizon", horizon)):
         if isinstance(given, bool) or not isinstance(given, int):
             raise InputError(f"{what} is {given!r}: give a whole number.")
@@ -152,4 +185,4 @@ def scope_of(answer: Answer, encoding: Encoding) -> str:
         )
     if answer.verdict is Verdict.CANNOT:
         return "of every kernel of the family"
-    return f"nothing is claimed beyond what was computed for '{encoding.name}'"
+    return f"nothing is claimed of '{encoding.name}' on this task; figures beside are of its kernels at one length"

@@ -80,6 +80,15 @@ def equal(estimate: Drawn, value: float) -> bool | None:
     return True if contains(estimate, value) and estimate.low > 0 and estimate.high < 2 * value else None
 
 
+def agrees(estimate: Drawn, value: float, share: float) -> bool | None:
+    """Is it that positive value to within a share of it: yes where an interval no wider than it reaches there."""
+    least, most = (1 - share) * value, (1 + share) * value
+    if estimate.wide_high < least or estimate.wide_low > most:
+        return False
+    narrow = estimate.high - estimate.low <= value
+    return True if narrow and estimate.low <= most and estimate.high >= least else None
+
+
 def above(estimate: Drawn, value: float, least: float = 0.0) -> bool | None:
     """Is it above a value; `least` is by how much a claim would have it, so that what is equal can be refused."""
     if estimate.wide_high <= value + least:

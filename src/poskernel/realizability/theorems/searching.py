@@ -26,8 +26,8 @@ def searched(case: Case) -> Answer:
         if not len(rows.query) or int(rows.query[-1]) >= until:
             break
         found = case.peaked(rows)
-        last = found.why
         if found.weights is None:
+            last = last or found.why
             break
         right = row_margins(case.kernel(found.weights), whole).right
         shares = [float((~right[whole.query < length]).double().mean()) for length in lengths]

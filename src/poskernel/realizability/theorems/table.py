@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from inspect import signature, unwrap
 from typing import Any
 
-from poskernel.errors import InputError, lookup
+from poskernel.errors import InputError, RunError, lookup
 from poskernel.realizability.theorems.boundary import BOUNDARY_CHECKS
 from poskernel.realizability.theorems.check import Check, CheckFunction, Effort
 from poskernel.realizability.theorems.departures import DEPARTURE_CHECKS
@@ -14,8 +14,8 @@ from poskernel.realizability.theorems.realizability_checks import REALIZABILITY_
 
 CHECKS: tuple[CheckFunction, ...] = (*REALIZABILITY_CHECKS, *KERNEL_CHECKS, *BOUNDARY_CHECKS, *DEPARTURE_CHECKS)
 THEORY_SCHEMA = "poskernel.theory/1"
-FEWEST_SAMPLES, MOST_SAMPLES = 20, 10_000_000
-"""Below, a sample need not hold both kinds of a case that a check looks for; beyond, memory ends first."""
+FEWEST_SAMPLES, MOST_SAMPLES = 20, 1_000_000
+"""Below, a sample need not hold both kinds of a case that a check looks for; the most take 4 GB."""
 
 
 def claims() -> dict[str, CheckFunction]:
@@ -40,7 +40,7 @@ def run_checks(
     samples: int | None = None,
     progress: Callable[[Check], None] | None = None,
 ) -> list[Check]:
-    """Every claim, or those named (a name or a beginning may stand alone); `samples` is the number of draws of each that draws.
+    """Every claim, or those named (a name or a beginning may stand alone); `samples` is how many draws each takes.
 
     `progress` is called after each. InputError for an unknown name or effort, for samples that are no whole number or
     out of range, and for samples where no chosen claim draws.
@@ -54,10 +54,22 @@ def run_checks(
     found = []
     for name, function in chosen.items():
         given = {"samples": samples} if samples is not None and draws_at_random(function) else {}
-        found.append(replace(function(effort, seed, **given), name=name))  # what `only` takes is what a row shows
+        found.append(replace(measured(name, function, effort, seed, given), name=name))  # a row shows what `only` takes
         if progress is not None:
             progress(found[-1])
     return found
+
+
+def measured(name: str, function: CheckFunction, effort: Effort, seed: int, given: dict[str, int]) -> Check:
+    """One claim's check; RunError where its draws do not fit into memory."""
+    try:
+        return function(effort, seed, **given)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "allocate memory" in str(error)):  # torch says it in words alone
+            raise
+        raise RunError(
+            f"claim '{name}' runs out of memory: give fewer draws with --samples, or leave --long out."
+        ) from None
 
 
 def chosen_claims(only: Sequence[str] | str = ()) -> dict[str, CheckFunction]:

@@ -64,7 +64,9 @@ def no_kernel_for_every_length(
         claim="Copy and reverse ask a row for other keys at other lengths, so alpha of one kernel of positions, "
         "whatever its encoding, cannot tend to 1: at neighbouring lengths it adds up to 1 in the limit.",
         source="ours, beside the realizability paper's conjecture 1",
-        measured="; ".join(f"{name}: at most {', '.join(f'{each:.3f}' for each in row)}" for name, row in bounds.items()),
+        measured="; ".join(
+            f"{name}: at most {', '.join(f'{each:.3f}' for each in row)}" for name, row in bounds.items()
+        ),
         expected=f"at most 1 + 6 / (L - {train_length}) at L = {', '.join(f'{each:,}' for each in lengths)}",
         n=len(tasks) * len(lengths),
         holds=all(

@@ -23,9 +23,18 @@ PAGES = {
     SOLVABLE: "existence-at-the-training-length",
     TWO_LENGTHS: "no-kernel-for-every-length",
     SEARCH: "a-kernel-that-was-found",
-    "none": "one-s-own-encoding-and-task",
+    "none": "your-own-encoding-and-task",
 }
 """Where docs/theory.md explains each statement, by the heading's address."""
+CLAIMS = {
+    "theorem 2": "theorem-2",
+    "proposition 1": "proposition-1",
+    "proposition 2": "proposition-2",
+    "proposition 3": "proposition-3",
+    "proposition 4": "proposition-4",
+    TWO_LENGTHS: "no-kernel-for-every-length",
+}
+"""What the names of each statement's checks begin with."""
 
 
 class Verdict(StrEnum):
