@@ -19,7 +19,7 @@ import poskernel
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = ("lock.txt", "torch-cpu.txt", "torch-cuda.txt", "models.txt")
-HEAVY = {"torch", "numpy", "pandas", "scipy", "pyarrow", "matplotlib", "altair", "transformers", "clarabel", "jinja2"}
+HEAVY = {"torch", "numpy", "pandas", "scipy", "pyarrow", "matplotlib", "transformers", "clarabel", "jinja2"}
 
 
 def locked(name: str) -> list[tuple[Requirement, list[str]]]:

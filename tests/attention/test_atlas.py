@@ -212,7 +212,7 @@ def test_variants_are_columns_of_their_own(atlas):
 
 
 def test_an_atlas_is_drawn_by_any_statistic(atlas):
-    pytest.importorskip("altair")
+    pytest.importorskip("jinja2")
     figure = pytest.importorskip("matplotlib.figure").Figure()
     axis = atlas.plot("signal", figure.subplots())
     drawn = axis.images[0].get_array()
@@ -225,7 +225,7 @@ def test_an_atlas_is_drawn_by_any_statistic(atlas):
 def test_windows_end_before_the_offsets_do_everywhere(tmp_path):
     """Mistral beyond its window: null in documents, undefined in tables, no point on the page, spectra of the rest."""
     transformers = pytest.importorskip("transformers")
-    pytest.importorskip("altair")
+    pytest.importorskip("jinja2")
     from poskernel.experiments.atlas_page import write_atlas
 
     torch.manual_seed(0)

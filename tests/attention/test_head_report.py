@@ -120,7 +120,7 @@ def constant_probe():
 
 
 def test_a_head_is_drawn_with_the_probe_where_there_is_one(estimates):
-    pytest.importorskip("altair")
+    pytest.importorskip("jinja2")
     figure = pytest.importorskip("matplotlib.figure").Figure()
     axis = HeadReport.of(estimates[0], KEPT).plot(figure.subplots())
     assert axis.lines[0].get_ydata().tolist() == pytest.approx(estimates[0].g.tolist())

@@ -16,11 +16,13 @@ from poskernel.experiments.atlas_page import (
     LABELS,
     atlas_section,
     kind_meanings,
+    layer_runs,
     meaning,
     shown_first,
     statistics,
     write_atlas,
 )
+from poskernel.session import layer_numbers
 
 TEXT = " ".join(f"w{(7 * number * number) % 60}" for number in range(800))
 
@@ -95,6 +97,13 @@ def test_the_page_holds_every_part_that_was_measured(whole, tmp_path):
         )
         assert data["kinds"][record["kind"]]["name"] == report.kind.split(" ")[0]
     assert data["words"] == TEXT.split()[:40] == list(whole.words)
+
+
+def test_the_command_names_what_was_measured(whole):
+    command = atlas_section(whole).command
+    assert f"poskernel analyze {whole.setting.model} --layers 0-1 --sequences" in command
+    assert f"--measures {','.join(MEASURES)} " in command
+    assert layer_runs([9, 3, 1, 0, 2]) == "0-3,9" and list(layer_numbers("0-3,9")) == [0, 1, 2, 3, 9]
 
 
 def test_legend_and_first_head(atlas):

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-pytest.importorskip("altair")
+pytest.importorskip("jinja2")
 
 from poskernel.experiments.comparison import compare
 from poskernel.experiments.comparison_page import comparison_sections, existence_section

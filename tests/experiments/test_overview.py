@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("altair")
+pytest.importorskip("jinja2")
 
 from poskernel.experiments.comparison import compare
 from poskernel.experiments.overview import Overview, write_report

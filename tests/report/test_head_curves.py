@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-pytest.importorskip("altair")
+pytest.importorskip("jinja2")
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
 from matplotlib.figure import Figure  # noqa: E402

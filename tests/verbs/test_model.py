@@ -6,7 +6,7 @@ import json
 import pytest
 
 pytest.importorskip("transformers")
-pytest.importorskip("altair")
+pytest.importorskip("jinja2")
 
 from poskernel import cli
 from poskernel.encodings import ENCODINGS

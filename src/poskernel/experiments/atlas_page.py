@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,10 +118,21 @@ def atlas_section(atlas: Atlas) -> "Section":
             "and the share of position say whether the kernel matters."
         ),
         command=(
-            f"poskernel analyze {setting.model} --sequences {setting.sequences} --length {setting.length} "
-            f"--dropped {setting.dropped} --seed {setting.seed} {measures}--report heads.html"
+            f"poskernel analyze {setting.model} --layers {layer_runs(heads['layer'])} --sequences {setting.sequences} "
+            f"--length {setting.length} --dropped {setting.dropped} --seed {setting.seed} {measures}--report heads.html"
         ),
     )  # fmt: skip
+
+
+def layer_runs(layers: Iterable[int]) -> str:
+    """Layers in the form of --layers: 0-5,9."""
+    runs: list[list[int]] = []
+    for layer in sorted(set(layers)):
+        if runs and runs[-1][-1] == layer - 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def statistics(atlas: Atlas) -> list["Statistic"]:
@@ -166,7 +177,7 @@ def kind_meanings() -> dict[str, str]:
 
 def shown_first(heads: "pd.DataFrame") -> tuple[int, int]:
     """The head with most of its logits in position: its curve shows at once what the page is about."""
-    row = heads.loc[heads["share"].idxmax()] if heads["share"].notna().any() else heads.iloc[0]
+    row = heads.iloc[int(heads["share"].argmax()) if heads["share"].notna().any() else 0]
     return int(row["layer"]), int(row["head"])
 
 

@@ -51,30 +51,31 @@ function readout(plot, offsets, curve, inside) {
   plot.svg.addEventListener("pointerleave", () => { words.textContent = ""; mark.setAttribute("visibility", "hidden"); });
 }
 
-// Lines whose wavelengths are hardly told apart have huge amplitudes that cancel: the scale ends at the range of g, and what
-// is taller ends in a triangle.
+// Lines whose wavelengths are hardly told apart have huge amplitudes that cancel: those above the range of g have no place on
+// the scale, and are triangles at its top.
 function spectrumPlot(width, lines, fourier, range) {
   const turning = lines ? lines.frequencies.filter((each) => each > 0) : [];
   const all = [...turning, ...(fourier ? fourier.frequencies : [])];
-  const tallest = lines ? Math.min(Math.max(...lines.amplitudes), range) || 1 : Math.max(...fourier.power) || 1;
+  const tallest = lines ? Math.max(...lines.amplitudes.filter((each) => each <= range)) : Math.max(...fourier.power);
+  const highest = tallest > 0 && Number.isFinite(tallest) ? tallest : 1;
   const x = {
     transform: logarithm, domain: [Math.min(...all) * 0.9, Math.max(Math.PI, ...all)], ticks: decadeTicks, label: shown,
     title: "frequency (radians a token, logarithmic)",
   };
-  const y = { domain: [0, tallest * 1.05], title: lines ? "amplitude, nats" : "share of power" };
+  const y = { domain: [0, highest * 1.12], title: lines ? "amplitude, nats" : "share of power" };
   const plot = frame(width, 220, x, y, "Spectrum of g");
   if (fourier) {
-    const highest = Math.max(...fourier.power) || 1;
-    const points = fourier.frequencies.map((each, i) => `${plot.across(each).toFixed(1)} ${plot.up((fourier.power[i] / highest) * tallest).toFixed(1)}`);
+    const most = Math.max(...fourier.power) || 1;
+    const points = fourier.frequencies.map((each, i) => `${plot.across(each).toFixed(1)} ${plot.up((fourier.power[i] / most) * highest).toFixed(1)}`);
     const ends = [fourier.frequencies[0], fourier.frequencies.at(-1)].map((each) => plot.across(each).toFixed(1));
     plot.svg.append(draw("path", { class: "power", d: `M${ends[0]} ${plot.box.bottom}L${points.join("L")}L${ends[1]} ${plot.box.bottom}Z` }));
   }
   if (lines) {
     lines.frequencies.forEach((frequency, i) => {
       if (!(frequency > 0)) return;
-      const amplitude = lines.amplitudes[i], beyond = amplitude > tallest, kind = lines.resolved[i] ? "line" : "line open";
+      const amplitude = lines.amplitudes[i], beyond = amplitude > range, kind = lines.resolved[i] ? "line" : "line open";
       const place = plot.across(frequency), top = beyond ? plot.box.top + 4 : plot.up(amplitude);
-      plot.svg.append(draw("line", { class: kind, x1: place, x2: place, y1: plot.box.bottom, y2: top }));
+      if (!beyond) plot.svg.append(draw("line", { class: kind, x1: place, x2: place, y1: plot.box.bottom, y2: top }));
       const end = beyond ? draw("path", { class: `${kind} end`, d: `M${place - 4} ${top + 3}l4 -7l4 7Z` }) : draw("circle", { class: `${kind} end`, cx: place, cy: top, r: 3 });
       end.append(draw("title", {}, `wavelength ${shown((2 * Math.PI) / frequency)} tokens, amplitude ${shown(amplitude)} nats${beyond ? ", off the scale" : ""}`));
       plot.svg.append(end);

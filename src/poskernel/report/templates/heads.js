@@ -229,7 +229,7 @@ class HeadMap {
     const plot = (svg) => make("div", { class: "plot" }, svg);
     if (head.lines || head.fourier) {
       const known = (name) => { const found = this.data.statistics.find((each) => each.name === name); return found && found.values[this.chosen] !== null ? `${shown(found.values[this.chosen] * 100)}%` : "an undefined share"; };
-      const stems = head.lines ? `Stems: lines at the head's own rotary frequencies, hollow where the wavelength exceeds the offsets; triangles: taller than the range of g, as lines hardly told apart cancel. They explain ${known("lines_explained")} of g's variance, random frequencies ${known("lines_random")}. ` : "";
+      const stems = head.lines ? `Stems: lines at the head's own rotary frequencies, hollow where the wavelength exceeds the offsets. Triangles: off the scale, taller than the range of g, as lines that are hardly told apart cancel. All explain ${known("lines_explained")} of g's variance, random frequencies ${known("lines_random")}. ` : "";
       const steps = head.g.filter((each) => each !== null), range = head.step * (Math.max(...steps) - Math.min(...steps));
       add("Frequencies of g", stems + (head.fourier ? "Grey: Fourier power, scaled to the height." : ""), plot(spectrumPlot(this.width, head.lines, head.fourier, range)));
     }
