@@ -181,7 +181,7 @@ def shown_first(heads: "pd.DataFrame") -> tuple[int, int]:
     return int(row["layer"]), int(row["head"])
 
 
-def fourier_columns(atlas: Atlas) -> dict[str, list[list[float]]]:
+def fourier_columns(atlas: Atlas) -> dict[str, Any]:
     """Fourier spectra of all heads, as many bins as a page has room for; none where they were not measured."""
     from poskernel.report.head_details import pooled
 

@@ -51,7 +51,7 @@ function offsetTicks(low, high, place) {
   const ahead = Array.from({ length: Math.floor(Math.log2(Math.max(1, high, -low))) + 1 }, (_, i) => 2 ** i);
   const all = [0, ...ahead, ...ahead.map((each) => -each)].filter((each) => each >= low && each <= high);
   const kept = [];
-  for (const tick of all) if (kept.every((other) => Math.abs(place(tick) - place(other)) >= 24)) kept.push(tick);
+  for (const tick of all) if (kept.every((other) => Math.abs(place(tick) - place(other)) >= 30)) kept.push(tick);
   return kept;
 }
 
