@@ -85,9 +85,10 @@ class PairMoments:
         triple = float(pair @ self.triple @ pair) / self.triples + shift
         # Rounding can leave a variance that is exactly 0 just below it.
         floor = max(0.0, 2 * square / (n * others))
+        small_sample = n * (n - 1) / ((n - 2) * (n - 3))
+        of_pairs = small_sample * (4 * (others - 1) * triple + 2 * square) / (n * others)
         if single is None:
-            small_sample = n * (n - 1) / ((n - 2) * (n - 3))
-            return max(floor, small_sample * (4 * (others - 1) * triple + 2 * square) / (n * others))
+            return max(floor, of_pairs)
         # A row mean over m partners holds (1 - 1/m) of h and the noise of m pairs; the mean over pairs has half of it.
         partners = self.pairs / n
         row = partners / (partners - 1)
@@ -97,8 +98,10 @@ class PairMoments:
             + 4 * row * pair @ self.row_diagonal @ single
             + single @ self.diagonal_square @ single
         )
-        noise = max(0.0, square - 2 * triple)
-        own = (influence / n - centre**2) / (n - 1) - 4 * row**2 * noise / (n * partners)
+        # Moments about the estimated mean hold its variance too. Two row means share a pair, so they differ by less
+        # than the noise of m pairs each: by (n - 2) / (n - 1) of it.
+        noise = max(0.0, square - 2 * triple - of_pairs)
+        own = (influence / n - centre**2) / (n - 1) - 4 * row**2 * noise * (n - 2) / (n * (n - 1) * partners)
         return max(0.0, own) + 2 * noise / (n * others)
 
 
