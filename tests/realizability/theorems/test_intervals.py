@@ -104,7 +104,7 @@ def test_no_number_of_draws_refuses_what_is_true():
 
 
 def test_agreement_is_to_within_a_share():
-    wide, narrow = drawn(4.0, 3.0, 5.0), drawn(5.0, 4.9, 5.1)
+    wide, narrow = drawn(4.0, 1.0, 7.0), drawn(5.0, 4.9, 5.1)
     assert agrees(narrow, 5.4, 0.1) and agrees(narrow, 7.0, 0.1) is False
     assert agrees(wide, 4.0, 0.1) is None and agrees(drawn(5.0, 4.9, 5.1, 4.0, 6.0), 6.0, 0.1) is None
 

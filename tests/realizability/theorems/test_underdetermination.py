@@ -117,21 +117,14 @@ def test_an_old_key_does_not_beat_chance_with_few_features():
 
 def test_the_ratios_are_those_that_were_found_before():
     """Other ratios are refused although they too are above 1 and grow."""
-    for values in ((8.0, 3.6, 53.0), (5.4, 6.0, 53.0), (5.4, 3.6, 40.0)):
-        assert (
-            under.proposition_2_hypothesis(DEFAULT, 0, samples=20_000, lengths=(32, 128), values=values).holds is False
-        )
+    for values in ((9.0, 3.6, 53.0), (5.4, 3.6, 40.0)):
+        check = under.proposition_2_hypothesis(DEFAULT, 0, samples=8000, lengths=(128,), values=values)
+        assert check.holds is False
 
 
 def test_a_new_key_wins_as_often_as_there_are_new_keys():
-    """Weights that see the trained rows alone, and favour them, leave the rate at chance and not that share."""
-
-    def favouring(table, train_length, stream):
-        return under.gaussian_weights(table, train_length, stream) + 3 * under.min_norm_first(
-            table, train_length, stream
-        )
-
-    check = under.proposition_2_rate(DEFAULT, 0, lengths=(30,), width=40, select=favouring, samples=12_000)
+    """Weights fitted on `first` give old keys more than their share, whatever they leave of the rate among new ones."""
+    check = under.proposition_2_rate(DEFAULT, 0, lengths=(30,), width=40, select=under.min_norm_first, samples=6000)
     assert check.holds is False
 
 

@@ -134,6 +134,4 @@ def clamped(case: Case, first: int) -> Answer:
 def sinusoidal(case: Case) -> Answer:
     """Beyond fixed offsets, which proposition 3(A) answers, nothing is known of features that go on changing."""
     demand = case.demand()
-    return undecided(
-        f"no statement covers these absolute features where {demand.reason} (conjecture 1 is open)", demand
-    )
+    return undecided(f"no statement covers these absolute features where {demand.reason}", demand)

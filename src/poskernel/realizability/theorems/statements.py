@@ -21,10 +21,9 @@ def answer_of(case: Case) -> Answer:
     open_because = not_one_kernel(case)
     if open_because is not None:
         return open_because
-    found = None if case.task.depends_on_length and not case.relative else by_statements(case)
-    if found is not None and (found.verdict is not Verdict.UNDECIDED or not case.task.depends_on_length):
-        return found
-    return clash(case) or found or by_statements(case)
+    found = by_statements(case)
+    left_open = found.verdict is Verdict.UNDECIDED and case.task.depends_on_length
+    return (clash(case) or found) if left_open else found
 
 
 def by_statements(case: Case) -> Answer:
@@ -51,7 +50,8 @@ def by_statements(case: Case) -> Answer:
     first = clamped_from(case)
     if first is not None:
         return clamped(case, first)
-    return sinusoidal(case) if case.phase_rate else searched(case)
+    # Targets that change with the length are not looked for row by row: what they exclude is the next question.
+    return sinusoidal(case) if case.phase_rate or case.task.depends_on_length else searched(case)
 
 
 def not_one_kernel(case: Case) -> Answer | None:
