@@ -12,8 +12,8 @@ from poskernel.experiments.experiment import (
     Experiment,
     ExperimentUnit,
     Picture,
-    Prediction,
     Quantity,
+    RegisteredPrediction,
     Scale,
     by_seed,
 )
@@ -93,8 +93,8 @@ EXPERIMENT = Experiment(
     design="Numbers that were made up.",
     measures=(Quantity("score", "a number"), Quantity("other", "another")),
     predictions=(
-        Prediction("higher", "Right beats wrong by 0.1.", gain, Side.ABOVE, 0.1, "it does not", informed=True),
-        Prediction(
+        RegisteredPrediction("higher", "Right beats wrong by 0.1.", gain, Side.ABOVE, 0.1, "it does not", True),
+        RegisteredPrediction(
             "low", "Wrong scores below 0.3.", wrong, Side.BELOW, 0.3, "wrong scores well", informed=False,
             expected=Outcome.HELD, deciding=False,
         ),

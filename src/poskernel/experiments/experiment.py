@@ -85,7 +85,7 @@ def measurement(key: Key, value: float | str) -> Measurement:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class RegisteredPrediction:
     """What is expected, where the line is, and how it is worked out: all of it fixed before the run."""
 
     name: str
@@ -136,7 +136,7 @@ class Experiment:
     """What the deciding predictions are together: the verdict speaks of it."""
     design: str
     measures: tuple[Quantity, ...]
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[RegisteredPrediction, ...]
     falsified_by: str
     threats: str
     """What could make the answer wrong all the same."""

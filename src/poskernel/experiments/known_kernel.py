@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from poskernel.encodings import Nope, Rope, Sinusoidal
 from poskernel.experiments.convolution_model import Learner
-from poskernel.experiments.experiment import Experiment, Picture, Prediction, Scale, by_seed
+from poskernel.experiments.experiment import Experiment, Picture, RegisteredPrediction, Scale, by_seed
 from poskernel.experiments.judging import Outcome, Side
 from poskernel.experiments.recovery import CURVES, KERNELS, MEASURES, OFFSETS, RecoveryCell, RecoveryUnit
 from poskernel.models.optimization import Schedule
@@ -87,7 +87,7 @@ def difference(
 
 PLAIN = {"kernel": SOURCE_KERNELS, "encoding": ORDERED, "norm": "layer", "positions": "ordered", "layers": 1}
 PREDICTIONS = (
-    Prediction(
+    RegisteredPrediction(
         "weights recovered",
         "With LayerNorm, the mean weights of every model correlate with w above 0.9 (K's experiment 5).",
         worst("weight_correlation", **PLAIN),
@@ -96,7 +96,7 @@ PREDICTIONS = (
         "a kernel and encoding whose mean weights correlate with w below 0.9",
         informed=True,
     ),
-    Prediction(
+    RegisteredPrediction(
         "logits recovered",
         "With LayerNorm, g correlates with log w above 0.9 where w is not in its tail (K's experiment 5; the box has "
         "no shape there).",
@@ -106,7 +106,7 @@ PREDICTIONS = (
         "a kernel and encoding whose g correlates with log w below 0.9",
         informed=True,
     ),
-    Prediction(
+    RegisteredPrediction(
         "scrambled positions fail",
         "With positions scrambled, the error of the weights is larger by more than 0.2 (K's control).",
         difference("weight_error", {**PLAIN, "positions": "scrambled"}, PLAIN),
@@ -115,7 +115,7 @@ PREDICTIONS = (
         "scrambled models recover w nearly as well",
         informed=True,
     ),
-    Prediction(
+    RegisteredPrediction(
         "no positions fail",
         "Without positions, the error of the weights is larger by more than 0.2.",
         difference("weight_error", {**PLAIN, "encoding": "nope"}, PLAIN),
@@ -124,7 +124,7 @@ PREDICTIONS = (
         "models without positions recover w nearly as well",
         informed=True,
     ),
-    Prediction(
+    RegisteredPrediction(
         "the norm is needed",
         "Without a norm, the error of the weights is larger by more than 0.05 (K's control). We expect this to fail.",
         difference("weight_error", {**PLAIN, "norm": "none"}, PLAIN),
@@ -135,7 +135,7 @@ PREDICTIONS = (
         expected=Outcome.FAILED,
         deciding=False,
     ),
-    Prediction(
+    RegisteredPrediction(
         "RMSNorm does not differ",
         "With RMSNorm, the error of the weights is not larger than with LayerNorm by 0.05.",
         difference("weight_error", {**PLAIN, "norm": "rms"}, PLAIN),
@@ -145,7 +145,7 @@ PREDICTIONS = (
         informed=True,
         deciding=False,
     ),
-    Prediction(
+    RegisteredPrediction(
         "another kernel recovered",
         "With LayerNorm, the mean weights on a kernel with two peaks, which had not been tried, correlate with w above "
         "0.9.",
@@ -156,7 +156,7 @@ PREDICTIONS = (
         informed=False,
         deciding=False,
     ),
-    Prediction(
+    RegisteredPrediction(
         "two layers compose it",
         "The mean Jacobian of a model with two layers correlates with w above 0.9.",
         worst("weight_correlation", **{**PLAIN, "kernel": "gaussian", "layers": 2}),
@@ -166,7 +166,7 @@ PREDICTIONS = (
         informed=False,
         deciding=False,
     ),
-    Prediction(
+    RegisteredPrediction(
         "sinusoidal logits stationary",
         "With sinusoidal positions and LayerNorm, g explains more than 0.9 of the variance of the mean logits.",
         worst("stationarity", **{**PLAIN, "encoding": "sinusoidal"}),
