@@ -26,7 +26,7 @@ def measured(heads: int) -> list[dict[str, object]]:
     for world in WORLDS.values():
         truth = true_values(world)
         for sequences in SEQUENCES:
-            found = coverages(world, truth, drawn_heads(world, sequences, heads, 1000 * sequences))
+            found = coverages(truth, drawn_heads(world, sequences, heads, 1000 * sequences))
             row: dict[str, object] = {"what": world.meaning, "sequences": sequences}
             row |= {NAMES[name]: round(100 * found[name].covered, 1) for name in STATISTICS}
             row["bias of R2"] = f"{found['r2'].bias:+.2f} standard deviations"

@@ -29,11 +29,10 @@ def halved(estimate):
 
 def test_intervals_hold_the_truth_as_often_as_they_say_and_halved_ones_do_not(drawn):
     """Within 3 points of 95% and three standard errors; the benchmark draws enough to say it of the 3 points alone."""
-    world, truth, results = drawn
-    found = coverages(world, truth, results)
+    _, truth, results = drawn
+    found = coverages(truth, results)
     narrow = {name: halved for name in STATISTICS if name != "g"}
     broken = coverages(
-        world,
         truth,
         [
             replace(one, g_error=one.g_error / 2, **{name: half(getattr(one, name)) for name, half in narrow.items()})
@@ -48,14 +47,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say_and_halved_ones_do_not(dr
 
 def test_estimates_are_not_biased(drawn):
     """By less than a third of their standard deviation: a ratio of unbiased means is biased by about its variance."""
-    world, truth, results = drawn
-    for name, found in coverages(world, truth, results).items():
+    _, truth, results = drawn
+    for name, found in coverages(truth, results).items():
         assert abs(found.bias) < 0.33, (name, found)
 
 
 def test_at_four_sequences_intervals_are_short_but_not_by_far():
     world = WORLDS["drift"]
-    found = coverages(world, true_values(world, 4000), drawn_heads(world, 4, HEADS, 3))
+    found = coverages(true_values(world, 4000), drawn_heads(world, 4, HEADS, 3))
     assert all(one.covered > 0.85 for one in found.values()), found
 
 

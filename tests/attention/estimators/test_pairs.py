@@ -60,7 +60,7 @@ def mixed_variance(pair, single):
     With F(x, y) = mean + h(x) + h(y) + e(x, y): the scatter of each sequence's 2 h + single, freed of the pair noise
     that its row mean carries, and the pair noise of the mean itself. Two row means share one pair.
     """
-    n, mean = len(pair), mean_over_pairs(pair)
+    n = len(pair)
     rows = np.array([np.mean([pair[x, y] for y in range(n) if y != x]) for x in range(n)])
     products = [pair[x, y] * pair[z, w] for x, y, z, w in itertools.permutations(range(n), 4)]
     shared = np.mean([pair[x, y] * pair[x, z] for x, y, z in itertools.permutations(range(n), 3)])
