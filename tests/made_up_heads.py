@@ -8,13 +8,13 @@ import re
 import numpy as np
 import pandas as pd
 
-from poskernel.report.head_map import Statistic
+from poskernel.report.head_map import HeadStatistic
 
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 KINDS = {"local": "near", "fixed-offset": "at one offset", "mixed": "none of these"}
 STATISTICS = [
-    Statistic("r2", "R²", "kernel", "how far logits are a function of the offset"),
-    Statistic("signal", "signal, nats", "kernel", "how large it is"),
+    HeadStatistic("r2", "R²", "kernel", "how far logits are a function of the offset"),
+    HeadStatistic("signal", "signal, nats", "kernel", "how large it is"),
 ]
 
 
@@ -56,7 +56,9 @@ def many_heads(layers, heads, offsets, statistics=0, words=40):
                     **columns,
                 }
             )  # fmt: skip
-    more = [Statistic(f"statistic_{number}", f"statistic {number}", "more", "made up") for number in range(statistics)]
+    more = [
+        HeadStatistic(f"statistic_{number}", f"statistic {number}", "more", "made up") for number in range(statistics)
+    ]
     return pd.DataFrame(rows), [*STATISTICS, *more]
 
 

@@ -1,7 +1,9 @@
 """Habits that keep the house in order: tests mirror the source, files stay short, nothing leans on its surroundings."""
 
+import ast
 import re
 import shlex
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,22 @@ def test_the_command_line_takes_every_command_a_page_shows(page: str, line: str)
 
     tokens = shlex.split(line.partition(" #")[0])[1:]
     app.parse_args(tokens, print_error=False, exit_on_error=False)
+
+
+def test_a_quoted_annotation_names_one_class_only() -> None:
+    """The documentation's links resolve quoted names over the whole package, so two classes of one name collide."""
+    trees = {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
+    homes = defaultdict(set)
+    for path, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].add(path)
+    shared = {name: paths for name, paths in homes.items() if len(paths) > 1}
+    colliding = []
+    for path, tree in trees.items():
+        parts = [vars(node).get(field) for node in ast.walk(tree) for field in ("annotation", "returns")]
+        quoted = [word.value for part in parts if part is not None for word in ast.walk(part)
+                  if isinstance(word, ast.Constant) and isinstance(word.value, str)]  # fmt: skip
+        names = {name for text in quoted for name in re.findall(r"\w+", text)}
+        colliding += [f"{path.name}: {name}" for name in names & shared.keys() if path not in shared[name]]
+    assert not colliding

@@ -10,7 +10,7 @@ from made_up_heads import unpacked
 from poskernel.errors import InputError, RunError
 from poskernel.report import page
 from poskernel.report.figures import heat_maps, svg_text
-from poskernel.report.head_map import Statistic, head_map
+from poskernel.report.head_map import HeadStatistic, head_map
 from poskernel.report.page import FigurePanel, Finding, HeadsPanel, Section, TablePanel, page_text, prose, write_page
 from poskernel.statistics import Estimate
 
@@ -42,7 +42,7 @@ class Elements(HTMLParser):
 def sections(cells, heads, word="plain"):
     figure = FigurePanel(svg_text(heat_maps(cells, {"alpha": word}, title=word)), word, word)
     table = TablePanel(pd.DataFrame({word: [word], "rho": [Estimate(0.9, 0.73, 0.95, 15, word)]}), word)
-    statistic, named = Statistic("r2", word, word, word), heads.assign(sentence=word, kind=word)
+    statistic, named = HeadStatistic("r2", word, word, word), heads.assign(sentence=word, kind=word)
     chart = HeadsPanel(head_map(named, [statistic], [0, 1, 2, 4, 8, 16, 31], kinds={word: word}), word, word)
     return [
         Section(f"First {word}", word, [Finding(word, word, word)], [figure, table], text=word, command=word),

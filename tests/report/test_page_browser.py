@@ -7,7 +7,7 @@ import pytest
 
 from made_up_heads import EVIL, KINDS, STATISTICS, listed, many_heads
 from poskernel.report.figures import heat_maps, svg_text
-from poskernel.report.head_map import Statistic, head_map
+from poskernel.report.head_map import HeadStatistic, head_map
 from poskernel.report.page import FigurePanel, Finding, HeadsPanel, Section, TablePanel, write_page
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
@@ -210,7 +210,7 @@ def test_a_vocabulary_of_markup_is_shown_as_text(visited, tmp_path):
     heads, _ = many_heads(2, 2, OFFSETS)
     heads["sentence"] = f"Layer 0 head 0 {EVIL}"
     kinds = dict.fromkeys(KINDS, EVIL)
-    data = head_map(heads, [Statistic("r2", EVIL, EVIL, EVIL)], OFFSETS, kinds=kinds, words=[EVIL] * 39 + ["\n\t"])
+    data = head_map(heads, [HeadStatistic("r2", EVIL, EVIL, EVIL)], OFFSETS, kinds=kinds, words=[EVIL] * 39 + ["\n\t"])
     panel = HeadsPanel(data, EVIL, EVIL)
     page = visited(write_page(tmp_path / "page.html", EVIL, EVIL, [Section("Two", "And?", panels=[panel])]))
     page.locator(".heads select").select_option("r2")
@@ -244,7 +244,9 @@ def test_every_part_that_was_measured_is_drawn(visited, tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_on_a_telephone_and_words_stand_out(visited, tmp_path, scheme):
     heads, statistics = many_heads(3, 32, OFFSETS, statistics=2)
-    statistics[-1] = Statistic(statistics[-1].name, "a long name of a statistic that nobody can remember", "more", "x")
+    statistics[-1] = HeadStatistic(
+        statistics[-1].name, "a long name of a statistic that nobody can remember", "more", "x"
+    )
     page = visited(written(tmp_path, heads, statistics, OFFSETS, words=["word"] * 40), width=390, scheme=scheme)
     page.locator(".heads summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

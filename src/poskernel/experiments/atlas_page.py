@@ -16,7 +16,7 @@ from poskernel.storage import write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.head_map import Statistic
+    from poskernel.report.head_map import HeadStatistic
     from poskernel.report.page import Finding, Section
 
 LABELS = {
@@ -135,9 +135,9 @@ def layer_runs(layers: Iterable[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def statistics(atlas: Atlas) -> list["Statistic"]:
+def statistics(atlas: Atlas) -> list["HeadStatistic"]:
     """Every column of the table of heads that holds one number a head, by the measure it comes from."""
-    from poskernel.report.head_map import Statistic
+    from poskernel.report.head_map import HeadStatistic
 
     found = []
     for group, row, meanings in column_groups(atlas):
@@ -146,7 +146,7 @@ def statistics(atlas: Atlas) -> list["Statistic"]:
             if name in ("layer", "head") or interval or not isinstance(value, int | float):
                 continue
             label = LABELS.get(name, name.replace("_", " "))
-            found.append(Statistic(name, label, group, meaning(name, meanings)))
+            found.append(HeadStatistic(name, label, group, meaning(name, meanings)))
     return found
 
 

@@ -20,7 +20,7 @@ NEEDED = ("layer", "head", "kind", "sentence", "g")
 
 
 @dataclass(frozen=True)
-class Statistic:
+class HeadStatistic:
     """A column of the table of heads that the map can show."""
 
     name: str
@@ -34,7 +34,7 @@ class Statistic:
 
 def head_map(
     heads: pd.DataFrame,
-    statistics: Sequence[Statistic],
+    statistics: Sequence[HeadStatistic],
     offsets: Sequence[int],
     *,
     kinds: Mapping[str, str],
@@ -82,7 +82,7 @@ def head_map(
     }
 
 
-def statistic_column(heads: pd.DataFrame, statistic: Statistic) -> dict[str, Any]:
+def statistic_column(heads: pd.DataFrame, statistic: HeadStatistic) -> dict[str, Any]:
     """A statistic of all heads, in their order, with its interval where there is one and the ends of its colours."""
     column: dict[str, Any] = {
         "name": statistic.name,
