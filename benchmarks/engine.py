@@ -178,7 +178,7 @@ def fourier_rows(lengths: tuple[int, ...]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for length in lengths:
         vectors = heads_vectors(length)
-        ours = median_seconds(lambda: by_fourier(length, *vectors))
+        ours = median_seconds(partial(by_fourier, length, *vectors))
         row: dict[str, object] = {
             "what": f"g alone of 8 heads by FFT, T = {length}",
             "seconds": round(ours, 4),
@@ -186,7 +186,7 @@ def fourier_rows(lengths: tuple[int, ...]) -> list[dict[str, object]]:
         }
         if length <= 4096:
             dense, largest = (
-                median_seconds(lambda: by_dense(length, *vectors), 3),
+                median_seconds(partial(by_dense, length, *vectors), 3),
                 (by_fourier(length, *vectors) - by_dense(length, *vectors)).abs().max(),
             )
             row |= {
