@@ -51,7 +51,7 @@ docs: $(BIN)/poskernel
 
 # Each script writes its rows to docs/benchmarks/, where the docs show them.
 benchmarks: $(BIN)/poskernel
-	set -e; for script in $(filter-out %/record.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script; done
+	set -e; for script in $(filter-out %/record.py %/transformerlens.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script; done
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 2; }
