@@ -138,9 +138,7 @@ class Coverage:
     """Share of estimates without a value; they count as not covered."""
 
 
-def coverages(
-    world: World, truth: Mapping[str, float | np.ndarray], results: list[HeadEstimate]
-) -> dict[str, Coverage]:
+def coverages(truth: Mapping[str, float | np.ndarray], results: list[HeadEstimate]) -> dict[str, Coverage]:
     """Every statistic's; the plug-in R2 is held against its own mean, g offset by offset."""
     found = {}
     for name in STATISTICS:

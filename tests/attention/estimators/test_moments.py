@@ -224,3 +224,17 @@ def test_another_order_of_positions_is_measured_as_if_the_sequences_had_it():
     shuffled = measure_head(HeadView(capture, 1, DROPPED, grid, order), weigh=False)[0].forms()
     torch.testing.assert_close(shuffled, measure_head(HeadView(moved, 1, DROPPED, grid))[0].forms())
     assert not torch.allclose(shuffled, measure_head(HeadView(capture, 1, DROPPED, grid))[0].forms())
+
+
+@pytest.mark.parametrize("window", [None, 9])
+@both_directions
+def test_forms_with_the_sum_of_earlier_batches_are_the_sums_of_their_forms(window, causal):
+    whole, grid = random_capture(7, window=window, causal=causal), PairGrid.of(LENGTH, DROPPED, window, causal)
+    parts = [
+        type(whole)(0, q, k, whole.scale, whole.positions, causal, window=window)
+        for q, k in zip(whole.query.split([4, 3]), whole.key.split([4, 3]), strict=True)
+    ]
+    gram = GramSum(torch.zeros(GramSum.size(grid), dtype=torch.float64))
+    first, second = (measure_head(HeadView(part, 1, DROPPED, grid), gram)[0] for part in parts)
+    expected = measure_head(HeadView(whole, 1, DROPPED, grid))[0].forms()[:, 4:, :4].sum(2)
+    torch.testing.assert_close(second.forms_with(first.profile.sum(0), first.row_mean.sum(0)), expected)

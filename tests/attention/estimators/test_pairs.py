@@ -271,3 +271,24 @@ def test_intervals_cover_the_truth(sequences, noise):
         covered = covered_share([getattr(one, name) for one in results], truth[name])
         delta = name == "r2_plugin" or (name == "share" and sequences < 16)
         assert covered >= (0.87 if delta else 0.91), (name, covered)
+
+
+def test_products_with_earlier_batches_steady_the_variance_and_leave_its_mean():
+    """Of pure pair noise, whose triples are 0 on average: what they scatter by is what makes intervals uneven."""
+    generator = torch.Generator().manual_seed(0)
+    found = {"alone": [], "with": []}
+    for _ in range(400):
+        noise = torch.randn(1, 24, 24, generator=generator, dtype=torch.float64)
+        forms = noise + noise.transpose(1, 2)
+        for name, drawn in found.items():
+            moments = PairMoments(1)
+            for start in range(0, 24, 6):
+                own = slice(start, start + 6)
+                known = forms[:, own, :start].sum(2) if name == "with" and start else None
+                moments.add(forms[:, own, own], known)
+            moments.join(forms.sum((1, 2)))
+            shared = moments.triple - moments.earlier_pairs * moments.pair_square / moments.pairs
+            drawn.append(float(shared) / moments.triples)
+    error = np.std(found["with"]) / 20
+    assert abs(np.mean(found["with"])) < 4 * error
+    assert np.std(found["with"]) < 0.5 * np.std(found["alone"])

@@ -102,7 +102,9 @@ class HeadSums:
     def add(self, head: HeadBatch, masses: Float[Tensor, "mass batch"]) -> None:
         """Add a batch."""
         self.grid, offsets = head.grid, head.profile.shape[1]
-        self.moments.add(head.forms())
+        known = self.batches and head.earlier is not None
+        earlier = head.forms_with(self.profile[:offsets], self.row_mean) if known else None
+        self.moments.add(head.forms(), earlier)
         self.profile[:offsets] += head.profile.sum(0)
         self.profile_square[:offsets] += (head.profile**2).sum(0)
         self.row_mean += head.row_mean.sum(0)

@@ -146,6 +146,19 @@ class HeadBatch:
     profile: Float[Tensor, "batch offset"]
     row_mean: Float[Tensor, "batch row"]
     row_variance: Float[Tensor, "batch batch"]
+    earlier: Float[Tensor, " batch"] | None = None
+    """Products of the row-centred logits with their sum over earlier batches, where a GramSum holds it."""
+
+    def forms_with(
+        self, profile: Float[Tensor, " offset"], row_mean: Float[Tensor, " row"]
+    ) -> Float[Tensor, "form batch"]:
+        """F(A_x, sum of A over earlier batches), of the profile and row means that sum has."""
+        assert self.earlier is not None
+        count = self.earlier.shape[0]
+        variance = pad(self.row_variance, (0, 1, 0, 1))
+        variance[:count, count] = variance[count, :count] = self.earlier
+        joined = torch.cat([self.profile, profile[None]]), torch.cat([self.row_mean, row_mean[None]])
+        return HeadBatch(self.grid, *joined, variance).forms()[:, :count, count]
 
     def forms(self) -> Float[Tensor, "form batch batch"]:
         """F(A_x, A_y) in the order of FORMS, float64."""
@@ -255,7 +268,7 @@ def measure_head(
     if capture.bilinear:
         row_mean = key_sums(query, key, grid) / counts
     early = EarlyLogits.of(view) if weigh else None
-    place = 0
+    earlier, place = torch.zeros(batch, dtype=torch.float64), 0
     for start in range(0, grid.length, ROWS_PER_TILE):
         stop = min(start + ROWS_PER_TILE, grid.length)
         first, last = grid.keys(start, stop)
@@ -278,9 +291,11 @@ def measure_head(
         row_variance += flat @ flat.T
         add_diagonals(sums, tile, start - first, grid, workspace)
         if gram is not None:
+            earlier += (flat @ gram.values[place : place + flat.shape[1]].to(flat)).double()
             place = gram.add(place, tile)
     profile = (sums + grid.rows_to_offsets(row_mean)) / grid.offset_counts
-    return HeadBatch(grid, profile, row_mean, row_variance), masses / grid.length
+    known = None if gram is None else earlier
+    return HeadBatch(grid, profile, row_mean, row_variance, known), masses / grid.length
 
 
 def add_diagonals(

@@ -23,28 +23,38 @@ class PairMoments:
 
     def __init__(self, forms: int) -> None:
         self.sequences = 0
-        self.pairs = self.triples = 0
+        self.pairs = self.triples = self.earlier_pairs = 0
         self.diagonal = torch.zeros(forms, dtype=torch.float64)
         self.crossed = torch.zeros(forms, dtype=torch.float64)
+        self.triple_first = torch.zeros(forms, dtype=torch.float64)
         square = torch.zeros(forms, forms, dtype=torch.float64)
         self.pair_square, self.triple, self.row_square, self.row_diagonal, self.diagonal_square = (
             square.clone() for _ in range(5)
         )
         self.total: Float[Tensor, " form"] | None = None
 
-    def add(self, values: Float[Tensor, "form batch batch"]) -> None:
-        """Add the forms of all pairs within a batch of at least two sequences."""
-        count = values.shape[1]
+    def add(
+        self, values: Float[Tensor, "form batch batch"], earlier: Float[Tensor, "form batch"] | None = None
+    ) -> None:
+        """Add the forms of all pairs within a batch of at least two sequences.
+
+        `earlier` are those of each sequence with the sum of all that came before: they make what pairs that share a
+        sequence have in common much better known, though not what one pair has.
+        """
+        count, before = values.shape[1], 0 if earlier is None else self.sequences
         diagonal = values.diagonal(dim1=1, dim2=2)
         rows = values.sum(2) - diagonal
         squares = torch.einsum("axy,bxy->ab", values, values) - diagonal @ diagonal.T
         self.sequences += count
         self.pairs += count * (count - 1)
-        self.triples += count * (count - 1) * (count - 2)
+        all_rows = rows if earlier is None else rows + earlier
+        self.triples += count * (count + before - 1) * (count + before - 2)
+        self.earlier_pairs += count * before
+        self.triple_first += (count + before - 2) * all_rows.sum(1)
         self.diagonal += diagonal.sum(1)
         self.crossed += rows.sum(1)
         self.pair_square += squares
-        self.triple += rows @ rows.T - squares
+        self.triple += all_rows @ all_rows.T - squares
         self.row_square += rows @ rows.T / (count - 1) ** 2
         self.row_diagonal += rows @ diagonal.T / (count - 1)
         self.diagonal_square += diagonal @ diagonal.T
@@ -82,7 +92,10 @@ class PairMoments:
         # Second moments are of pairs within batches; about the mean of all pairs they need both means.
         shift = mean**2 - 2 * mean * within
         square = float(pair @ self.pair_square @ pair) / self.pairs + shift
-        triple = float(pair @ self.triple @ pair) / self.triples + shift
+        # Squares of pairs across batches are not known one by one; on average they are those within.
+        squares = self.earlier_pairs * float(pair @ self.pair_square @ pair) / self.pairs
+        shared = float(pair @ self.triple @ pair) - squares
+        triple = shared / self.triples + mean**2 - 2 * mean * float(pair @ self.triple_first) / self.triples
         # Rounding can leave a variance that is exactly 0 just below it.
         floor = max(0.0, 2 * square / (n * others))
         small_sample = n * (n - 1) / ((n - 2) * (n - 3))
