@@ -52,6 +52,7 @@ KERNEL_MEASURES = (
     Quantity("kernel_variation", "1 - Z_t / Z_(2t + 1) of the head's own g; causal models alone", KEYS),
     Quantity("log_z_slope", "slope of log Z of g against log row, to the row with twice the keys", KEYS),
 )
+CROSSOVER = Quantity("crossover", "first row from which that slope stays at least 1/2, to the last row; causal models")
 FIRST = 8
 """Keys of the earliest row compared; the others have 16, 32, ..."""
 
@@ -110,6 +111,7 @@ class BoundaryUnit(LanguageUnit):
                     found += [(part, each.name, keys) for keys in (whole if each.name.endswith("_whole") else kept)]
                 if shape.causal:
                     found += [(part, each.name, keys) for each in KERNEL_MEASURES for keys in kept]
+                    found.append((part, CROSSOVER.name, shape.train_length))
         return found
 
     def measured(self, trained: TrainedLanguage) -> Mapping[tuple[Cell, str, int], float | str]:
@@ -133,6 +135,9 @@ class BoundaryUnit(LanguageUnit):
                     values[part, f"variation{end}", keys], values[part, f"noise{end}", keys] = found
             if shape.causal:
                 boundary = kernel_boundary(kernel.g)
+                never = boundary.crossover is None
+                crossed = "never: the slope is below 1/2 at the last row" if never else float(boundary.crossover or 0)
+                values[part, CROSSOVER.name, shape.train_length] = crossed
                 for keys in kept.keys:
                     values[part, "kernel_variation", keys] = float(boundary.variation[keys - 1])
                     values[part, "log_z_slope", keys] = float(boundary.slope[keys - 1])
@@ -308,7 +313,7 @@ E6 = Experiment(
         "offset, with those of the row with 2t, from different halves of the windows; with the first positions and "
         f"without. Beside it three kinds of kernels alone, drawn at random. Quick version: {QUICK.description}."
     ),
-    measures=(*CASE_MEASURES, *ROW_MEASURES, *KERNEL_MEASURES),
+    measures=(*CASE_MEASURES, *ROW_MEASURES, *KERNEL_MEASURES, CROSSOVER),
     predictions=PREDICTIONS,
     falsified_by="early rows of causal models as stationary as late ones, or of bidirectional models as far from it",
     threats=(
