@@ -319,7 +319,7 @@ PICTURES: tuple[Picture, ...] = (
         draw_boundary,
         "Total variation between the weights of rows t and 2t + 1: falls off a cliff for a linear kernel, "
         "along a straight line for a logarithmic one, and stays at one half for a bounded one",
-        "Curves of all three cases, whichever claims were run. The logits are stationary in each; the mask acts on the softmax's denominator. Exactly: "
-        "TV(t, T) = 1 - Z_t / Z_T.",
+        "Curves of all three cases, whichever claims were run. The logits are stationary in each; the mask acts on "
+        "the softmax's denominator. Exactly: TV(t, T) = 1 - Z_t / Z_T.",
     ),
 )

@@ -3,6 +3,7 @@
 Each draws from the stream it is given and from nothing else, so that conditions with one seed share their data.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,8 +25,24 @@ class Sequences:
     scored: Bool[Tensor, "sequence position"]
 
 
+class Source(ABC):
+    """Where sequences come from; a frozen dataclass, since it is part of what a model is known by."""
+
+    name: ClassVar[str]
+    """What a table calls it."""
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """Number of distinct tokens."""
+
+    @abstractmethod
+    def draw(self, stream: torch.Generator, sequences: int, length: int) -> Sequences:
+        """Sequences to train on."""
+
+
 @dataclass(frozen=True)
-class Dyck:
+class Dyck(Source):
     """Well-formed brackets of some kinds. Scored: at a closing bracket, which kind it is (Hewitt et al. 2020).
 
     Whether a bracket opens or closes is a coin's toss where both are possible, so only the kind can be predicted. Words
@@ -64,7 +81,7 @@ class Dyck:
 
 
 @dataclass(frozen=True)
-class Reordering:
+class Reordering(Source):
     """Blocks of random tokens, each followed by the same tokens in another, fixed order. Scored: the second halves.
 
     Sequences are block, mark, reordered block, mark, and so on: everything needed is at most 2 x block back.

@@ -7,14 +7,14 @@ in the same order, whatever their encoding, norm or mask.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from poskernel.errors import InputError
-from poskernel.models.generated import Sequences
+from poskernel.models.generated import Sequences, Source
 from poskernel.models.optimization import Schedule
 from poskernel.models.text import MASK, Split, tokenized
 from poskernel.models.transformer import Transformer
@@ -38,24 +38,8 @@ class Objective(StrEnum):
     """Tokens hidden at random from all others."""
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Where sequences come from; a frozen dataclass, since it is part of what a model is known by."""
-
-    @property
-    def name(self) -> str:
-        """What a table calls it."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of distinct tokens."""
-
-    def draw(self, stream: torch.Generator, sequences: int, length: int) -> Sequences:
-        """Sequences to train on."""
-
-
 @dataclass(frozen=True)
-class Text:
+class Text(Source):
     """Windows of the training documents of a corpus, at random places."""
 
     name: ClassVar[str] = "text"
