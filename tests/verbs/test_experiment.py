@@ -43,7 +43,7 @@ def test_from_plan_to_report_and_back(capsys, tmp_path) -> None:
 
 def test_what_cannot_be_is_said_in_a_sentence(capsys) -> None:
     assert cli.main(["experiment", "run", "E55"]) == 2
-    assert "unknown experiment 'E55': choose from E5" in capsys.readouterr().err
+    assert "unknown experiment 'E55': choose from E1" in capsys.readouterr().err
     assert cli.main(["experiment", "report", "made-up"]) == 2
     assert "there is no store" in capsys.readouterr().err
     assert cli.main(["experiment", "report", "made-up", "--results", "nowhere"]) == 2
