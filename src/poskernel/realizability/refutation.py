@@ -38,18 +38,16 @@ def refuted(rows: Rows, upper: Columns, dual: Float[np.ndarray, " constraint"] |
 
 
 def whole_numbers(rows: Rows) -> tuple[Rows, Marked]:
-    """Each column in units of its smallest entry, rounded, and whether that is exact."""
-    size = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=0, initial=np.inf)
-    unit = np.where(np.isfinite(size), size, 1.0)
-    with np.errstate(over="ignore"):
-        whole = np.rint(rows / unit)
-        exact = (whole * unit == rows).all(axis=0) & (np.abs(whole).max(axis=0, initial=0.0) < 2**53)
-    # The product in float64 may round to the entry without being it (3 x 1/3): fractions do not.
-    for column in np.flatnonzero(exact):
-        exact[column] = all(
-            Fraction(entry) == round(Fraction(entry) / Fraction(unit[column])) * Fraction(unit[column])
-            for entry in np.unique(rows[:, column]).tolist()
-        )
+    """Each column in the largest unit that its entries are whole numbers of, and whether there is a simple one."""
+    whole, exact = np.zeros_like(rows), np.zeros(rows.shape[1], dtype=bool)
+    for column, entries in enumerate(rows.T):
+        values = [Fraction(entry) for entry in entries.tolist()]
+        least = min((abs(value) for value in values if value), default=Fraction(1))
+        parts = math.lcm(*{(value / least).denominator for value in values})
+        counts = [value / least * parts for value in values]
+        exact[column] = parts <= LARGEST_DENOMINATOR and max(map(abs, counts), default=0) < 2**53
+        if exact[column]:
+            whole[:, column] = [int(count) for count in counts]
     return whole, exact
 
 
