@@ -67,14 +67,20 @@ class DaskWorkers(Workers):
 
     def kill(self, future: "Future[Any]") -> None:
         """Take work back; where it has begun, restart its worker (one without a nanny leaves the cluster)."""
-        self._end([future])
+        self._end([future], [])
 
     def stop(self) -> None:
-        """End all work of this run; other work of the cluster goes on."""
-        self._end(list(self._keys))
+        """End all work of this run; other work of the cluster goes on.
 
-    def _end(self, futures: "list[Future[Any]]") -> None:
-        places = [self._places[key] for future in futures if (key := self._keys.get(future)) in self._places]
+        A worker may have begun without its word having arrived yet: the scheduler knows who was given what.
+        """
+        own = set(self._keys.values())
+        given = [place for place, keys in self._client.processing().items() if own & set(keys)]
+        self._end(list(self._keys), given)
+
+    def _end(self, futures: "list[Future[Any]]", given: list[str]) -> None:
+        begun = [self._places[key] for future in futures if (key := self._keys.get(future)) in self._places]
+        places = sorted({*begun, *given})
         for future in futures:
             future.cancel()
         if places:
