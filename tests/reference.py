@@ -208,3 +208,25 @@ def exact_min_norm_alpha(
                     right.append(all(values[wanted] > value for key, value in enumerate(values) if key != wanted))
             alphas.append(sum(right) / len(right))
         return alphas
+
+
+def plain_adam(start: Tensor, loss: Callable[[Tensor], Tensor], steps: int) -> Tensor:
+    """torch's own optimiser on a loss, with the rule's other defaults."""
+    weights = start.clone().requires_grad_()
+    optimiser = torch.optim.Adam([weights], lr=0.1, weight_decay=1e-4)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss(weights).backward()
+        optimiser.step()
+    return weights.detach()
+
+
+def fire_grid(weights: Tensor, length: int) -> Tensor:
+    """FIRE's logits, row by row."""
+    slope, bias, output, last = weights.split([32, 32, 32, 1])
+    rows = []
+    for query in range(length):
+        offset = torch.tensor([max(query - key, 0) for key in range(length)], dtype=torch.float64)
+        argument = torch.log(0.1 * offset + 1) / math.log(0.1 * 512 + 1)
+        rows.append((argument[:, None] * slope + bias).relu() @ output + last)
+    return torch.stack(rows)

@@ -5,7 +5,6 @@ import json
 import math
 import resource
 import time
-from importlib import metadata
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from planted_source import PositionSource, stream
 from poskernel.attention.atlas import analyze
 from poskernel.attention.sources.windows import default_text
 from poskernel.errors import InputError
+from real_models import installed
 
 
 @pytest.fixture(scope="module")
@@ -254,14 +254,6 @@ def test_heads_that_were_not_measured(atlas):
         InputError, match=r"layer 2 head 0 was not measured: layers are 0 to 1 \(2 of them\), heads 0 to 2"
     ):
         atlas.head(2, 0)
-
-
-def installed(name):
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 @pytest.mark.realmodel

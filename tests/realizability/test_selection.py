@@ -1,6 +1,5 @@
 import math
 import sys
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -270,33 +269,11 @@ def test_learned_min_norm_is_the_pattern_itself() -> None:
     torch.testing.assert_close(chosen.weights, torch.diag(torch.ones(5, dtype=torch.float64), -1), atol=1e-14, rtol=0)
 
 
-def plain_adam(start: Tensor, loss: Callable[[Tensor], Tensor], steps: int) -> Tensor:
-    """torch's own optimiser on a loss, with the rule's other defaults."""
-    weights = start.clone().requires_grad_()
-    optimiser = torch.optim.Adam([weights], lr=0.1, weight_decay=1e-4)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        loss(weights).backward()
-        optimiser.step()
-    return weights.detach()
-
-
-def network_grid(weights: Tensor, length: int) -> Tensor:
-    """FIRE's logits, row by row."""
-    slope, bias, output, last = weights.split([32, 32, 32, 1])
-    rows = []
-    for query in range(length):
-        offset = torch.tensor([max(query - key, 0) for key in range(length)], dtype=torch.float64)
-        argument = torch.log(0.1 * offset + 1) / math.log(0.1 * 512 + 1)
-        rows.append((argument[:, None] * slope + bias).relu() @ output + last)
-    return torch.stack(rows)
-
-
 @pytest.mark.parametrize("task", ["prev", "first"])
 def test_adam_fits_a_family_that_is_not_linear_from_its_start(task: str) -> None:
     family, loss = Fire().family(12, 12), reference.cross_entropy(task, 12)
     (chosen,) = Adam(steps=40).select(family, [TASKS[task].targets(12)], 12)
-    expected = plain_adam(family.start(), lambda weights: loss(network_grid(weights, 12)), 40)
+    expected = reference.plain_adam(family.start(), lambda weights: loss(reference.fire_grid(weights, 12)), 40)
     assert chosen.weights is not None
     torch.testing.assert_close(chosen.weights, expected, atol=1e-8, rtol=0)
 
@@ -311,7 +288,7 @@ def test_adam_fits_kerple_through_softplus() -> None:
 
     (chosen,) = Adam(steps=60).select(family, [TASKS["prev"].targets(9)], 9)
     assert chosen.weights is not None
-    torch.testing.assert_close(chosen.weights, plain_adam(family.start(), of_weights, 60), atol=1e-9, rtol=0)
+    torch.testing.assert_close(chosen.weights, reference.plain_adam(family.start(), of_weights, 60), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("inner", ["t5", "sinusoidal"])
@@ -326,7 +303,7 @@ def test_adam_fits_randomized_positions_on_the_mean_loss_over_draws(inner: str) 
 
     (chosen,) = Adam(steps=40).select(family, [TASKS["skip2"].targets(9)], 9)
     assert chosen.weights is not None
-    torch.testing.assert_close(chosen.weights, plain_adam(family.start(), of_weights, 40), atol=1e-9, rtol=0)
+    torch.testing.assert_close(chosen.weights, reference.plain_adam(family.start(), of_weights, 40), atol=1e-9, rtol=0)
 
 
 def test_a_batch_that_is_not_linear_equals_its_cells_alone() -> None:

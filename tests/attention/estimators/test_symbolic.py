@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from importlib import metadata
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from poskernel.attention.estimators.symbolic import (
 )
 from poskernel.attention.sources.rotary_probe import RotaryProbe, probe_rotation
 from poskernel.errors import InputError
+from real_models import installed
 from rotary_captures import FREQUENCIES, noisy, rotary_capture, turn
 
 DROPPED = 2
@@ -170,14 +170,6 @@ def test_seeds_and_refusals():
         PermutationEstimator({0: 1}, 40, rows=0, draws=2)
     with pytest.raises(InputError, match="layer 4 was not captured"):
         PermutationEstimator({4: 1}, 40).estimates()
-
-
-def installed(name):
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 @pytest.mark.realmodel
