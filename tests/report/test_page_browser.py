@@ -215,9 +215,9 @@ def test_a_vocabulary_of_markup_is_shown_as_text(visited, tmp_path):
     page = visited(write_page(tmp_path / "page.html", EVIL, EVIL, [Section("Two", "And?", panels=[panel])]))
     page.locator(".heads select").select_option("r2")
     page.locator(".heads summary").click()
+    assert page.locator(".heads tbody td").last.inner_text() == EVIL  # waits until the opened table is filled
     assert page.evaluate("window.broken") is None and page.locator("img, .heads script").count() == 0
     assert page.locator(".attended mark").all_inner_texts() == ["↵⇥", EVIL, EVIL]
-    assert page.locator(".heads tbody td").last.inner_text() == EVIL
 
 
 def test_every_part_that_was_measured_is_drawn(visited, tmp_path):
@@ -238,7 +238,9 @@ def test_every_part_that_was_measured_is_drawn(visited, tmp_path):
         "word",
     ]
     page.locator(".heads summary").click()
-    assert page.locator(".heads details tbody tr").count() == len(statistics)
+    rows = page.locator(".heads details tbody tr")
+    rows.first.wait_for()  # the table is filled when the browser says that it was opened, which is after the click
+    assert rows.count() == len(statistics)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
