@@ -1,6 +1,7 @@
 """Positional encodings: for each, the kernels a head can realize and what stands inside a model."""
 
 from poskernel.encodings.absolute import Learned, LearnedGaussian, Sinusoidal
+from poskernel.encodings.base_setting import BASE, rope_with_base
 from poskernel.encodings.bias import T5, Alibi, Shaw
 from poskernel.encodings.content import Cope
 from poskernel.encodings.encoding import (
@@ -81,6 +82,11 @@ STUDY_ENCODINGS = tuple(ENCODINGS[name] for name in ("nope", "learned", "sinusoi
 def parse_encoding(text: str) -> Encoding:
     """The encoding a text names.
 
-    `rope`, `rope:base=1e6,frequencies=32`, or inline JSON in the form of a Hugging Face config.
+    `rope`, `rope:base=1e6,frequencies=32`, inline JSON in the form of a Hugging Face config, or `base:1e6` and
+    `base:x4` for RoPE with another base, outright or as a multiple of the default one.
     """
-    return from_config(text) if text.lstrip().startswith("{") else parse_specification(ENCODINGS, text, "encoding")
+    if text.lstrip().startswith("{"):
+        return from_config(text)
+    if text.strip().partition(":")[0] == BASE:
+        return rope_with_base(text)
+    return parse_specification(ENCODINGS, text, "encoding")

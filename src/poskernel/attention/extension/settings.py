@@ -12,10 +12,10 @@ from typing import Any
 from poskernel.attention.extension.planes import Turning
 from poskernel.attention.extension.rotary_layers import ORIGINAL, LayerKind, encoding_of, kind_parameters
 from poskernel.encodings import ENCODINGS, Rope, RotaryEncoding, parse_encoding
+from poskernel.encodings.base_setting import BASE, base_of
 from poskernel.errors import InputError, lookup
 
 NONE = "none"
-BASE = "base"
 SCALINGS = ("linear", "ntk", "dynamic", "yarn", "longrope", "llama3")
 TYPES = (NONE, BASE, *SCALINGS, "rope")
 EXAMPLES = "none, linear:4, ntk:4, dynamic:4, yarn:4, longrope:4, llama3:4, base:1e6, base:x4 or inline JSON"
@@ -128,15 +128,7 @@ def named_encoding(text: str, kind: LayerKind, trained_length: int | None) -> Ro
 
 def with_base(text: str, value: str, kind: LayerKind) -> RotaryEncoding:
     """Plain RoPE with a new base: `1e6` outright, `x4` times the model's own."""
-    try:
-        number = float(value.removeprefix("x"))
-    except ValueError:
-        raise InputError(f"the base of setting '{text}' is '{value}': give a number, or x4 for four times.") from None
-    if value.startswith("x"):
-        if not number > 1:
-            raise InputError(f"the setting '{text}' multiplies the base by {number:g}: give more than 1.")
-        number *= own_base(text, kind)
-    return Rope(base=number, frequencies=kind.pairs)
+    return Rope(base=base_of(text, value, lambda: own_base(text, kind)), frequencies=kind.pairs)
 
 
 def given_fields(name: str, values: str) -> set[str]:
