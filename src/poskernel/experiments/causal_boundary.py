@@ -193,9 +193,14 @@ def kernel_error(rows: "pd.DataFrame") -> Sequence[float]:
     return (sum(errors[1:], errors[0]) / len(errors)).tolist() if errors else []
 
 
-def law(metric: str, case: str, rows: "pd.DataFrame") -> Sequence[float]:
-    """How far a case is from its law, a kernel each."""
-    return (by_seed(of_models(rows, metric, mean, {"case": case})) - 1).abs().tolist()
+def law_holds(name: str, statement: str, law: tuple[str, str], most: float, falsified_by: str) -> RegisteredPrediction:
+    """A theorem on one kind of kernels: how far a metric is from its law there, a kernel each, stays below `most`."""
+    metric, case = law
+
+    def error(rows: "pd.DataFrame") -> Sequence[float]:
+        return (by_seed(of_models(rows, metric, mean, {"case": case})) - 1).abs().tolist()
+
+    return RegisteredPrediction(name, statement, error, Side.BELOW, most, falsified_by, informed=True, deciding=False)
 
 
 PREDICTIONS = (
@@ -239,35 +244,26 @@ PREDICTIONS = (
         "a kernel for which the two sides differ",
         informed=True,
     ),
-    RegisteredPrediction(
+    law_holds(
         "linear kernels: exponentially",
         "For g = -m d the rate of log TV is m to 5 in 100.",
-        lambda rows: law("rate", "linear", rows),
-        Side.BELOW,
+        ("rate", "linear"),
         0.05,
         "another rate",
-        informed=True,
-        deciding=False,
     ),
-    RegisteredPrediction(
+    law_holds(
         "logarithmic kernels: as a power",
         "For g = -c ln(1 + d) the power of TV in t is 1 - c to 10 in 100, over the last decade of rows.",
-        lambda rows: law("rate", "logarithmic", rows),
-        Side.BELOW,
+        ("rate", "logarithmic"),
         0.1,
         "another power, or no power law",
-        informed=True,
-        deciding=False,
     ),
-    RegisteredPrediction(
+    law_holds(
         "bounded kernels: never",
         "For random rotary kernels TV(t, 2t + 1) is 1/2 to 5 in 100 at the last row.",
-        lambda rows: law("limit", "bounded", rows),
-        Side.BELOW,
+        ("limit", "bounded"),
         0.05,
         "a bounded kernel whose weights become stationary",
-        informed=True,
-        deciding=False,
     ),
 )
 

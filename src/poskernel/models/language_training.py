@@ -22,10 +22,12 @@ from poskernel.errors import InputError
 from poskernel.models.language import HeldOut, LanguageRecipe, held_out, lesson_loss, training_lesson
 from poskernel.models.optimization import Optimization
 from poskernel.models.training import initial_model
-from poskernel.models.transformer import Architecture, Norm, Transformer
-from poskernel.storage import write_whole
+from poskernel.models.transformer import Architecture, Transformer
+from poskernel.models.weight_files import read_architecture, read_tensors, write_tensors
 
 FORMAT = "poskernel.language/1"
+UNREADABLE = "delete it and train again"
+"""What to do about a file that cannot be read."""
 STATE_EVERY = 50
 """Steps between two states that are kept: what a kill can cost."""
 
@@ -151,17 +153,15 @@ class Training:
 
     def keep_state(self, place: Place) -> None:
         """Write everything that later steps depend on."""
-        from safetensors.torch import save
-
         tensors = {f"optimization.{name}": tensor for name, tensor in self.optimization.state().items()}
         tensors |= {f"buffer.{name}": tensor for name, tensor in running(self.model).items()}
         tensors["history"] = torch.tensor(self.history, dtype=torch.float64)
         about = about_training(self.condition, self.seed, self.optimization.steps, self.held_out, None)
-        write_whole(place.state, save(tensors, {"poskernel": json.dumps(about)}))
+        write_tensors(about, tensors, place.state)
 
     def take_up(self, path: Path) -> None:
         """Go on from a kept state; InputError where it is another model's."""
-        about, tensors = read_file(path)
+        about, tensors = read_tensors(path, FORMAT, UNREADABLE)
         if about["condition"] != described(self.condition) or about["seed"] != self.seed:
             raise InputError(f"'{path}' is the state of another model: delete it, or give another folder.")
         prefix = "optimization."
@@ -226,40 +226,16 @@ def measured(about: Mapping[str, Any]) -> dict[int, HeldOut]:
 
 def write_model(trained: TrainedLanguage, condition: Condition, seed: int, path: Path) -> None:
     """Weights, history and recipe in one safetensors file; it is there whole or not at all."""
-    from safetensors.torch import save
-
     about = about_training(condition, seed, trained.step, trained.held_out, trained.failure)
-    tensors = {**trained.model.state_dict(), "history": trained.history}
-    data = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"poskernel": json.dumps(about)})
-    write_whole(path, data)
+    write_tensors(about, {**trained.model.state_dict(), "history": trained.history}, path)
 
 
 def read_model(path: Path, condition: Condition | None = None, seed: int | None = None) -> TrainedLanguage:
     """What `write_model` wrote, in evaluation mode; with a condition and seed, InputError unless it is theirs."""
-    about, tensors = read_file(path)
+    about, tensors = read_tensors(path, FORMAT, UNREADABLE)
     if condition is not None and (about["condition"] != described(condition) or about["seed"] != seed):
         raise InputError(f"'{path}' is another model: delete it, or give another folder.")
     kept, history = about["condition"], tensors.pop("history")
-    shape = kept["architecture"]
-    before = shape["attention_norm"]
-    norms = {"norm": Norm(shape["norm"]), "attention_norm": None if before is None else Norm(before)}
-    model = Transformer(Architecture(**{**shape, **norms}), parse_encoding(kept["encoding"]))
+    model = Transformer(read_architecture(kept["architecture"]), parse_encoding(kept["encoding"]))
     model.load_state_dict(tensors)
     return TrainedLanguage(model.eval(), about["step"], history, measured(about), about["failure"])
-
-
-def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Description and tensors of a file of this module; InputError names one that is none."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("poskernel", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-    except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(f"'{path}' is no readable checkpoint ({error}): delete it and train again.") from None
-    if about.get("format") != FORMAT:
-        raise InputError(
-            f"'{path}' has format '{about.get('format')}', this version reads '{FORMAT}': delete it and train again."
-        )
-    return about, tensors

@@ -5,7 +5,6 @@ conditions with the same seed see the same sequences in the same order.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from torch import Tensor, nn
 
 from poskernel.encodings import Encoding, parse_encoding
 from poskernel.errors import InputError
-from poskernel.models.transformer import Architecture, Norm, Transformer, widened
+from poskernel.models.transformer import Architecture, Transformer, widened
+from poskernel.models.weight_files import read_architecture, read_tensors, write_tensors
 from poskernel.random_streams import random_stream
 from poskernel.specification import describe
-from poskernel.storage import write_whole
 from poskernel.tasks import IGNORED_LABEL, ContentTask, Targets, Task, parse_task
 
 EVALUATION_BATCH = 64
@@ -214,8 +213,6 @@ def under(model: Transformer, encoding: Encoding) -> Transformer:
 
 def save_checkpoint(trained: TrainedModel, path: Path) -> None:
     """Weights, loss history and recipe in one safetensors file; the file is there whole or not at all."""
-    from safetensors.torch import save
-
     model = trained.model
     about = {
         "format": CHECKPOINT_FORMAT,
@@ -227,30 +224,14 @@ def save_checkpoint(trained: TrainedModel, path: Path) -> None:
         "train_accuracy": trained.train_accuracy,
         "failure": trained.failure,
     }
-    tensors = {**model.state_dict(), "history": trained.history}
-    data = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"poskernel": json.dumps(about)})
-    write_whole(path, data)
+    write_tensors(about, {**model.state_dict(), "history": trained.history}, path)
 
 
 def load_checkpoint(path: Path) -> TrainedModel:
     """What `save_checkpoint` wrote; InputError names a file that is none."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("poskernel", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-    except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(f"'{path}' is no readable checkpoint ({error}): give a file of save_checkpoint.") from None
-    if about.get("format") != CHECKPOINT_FORMAT:
-        raise InputError(
-            f"'{path}' has format '{about.get('format')}', this version reads '{CHECKPOINT_FORMAT}': train it again."
-        )
-    shape, history = about["architecture"], tensors.pop("history")
-    before = shape.get("attention_norm")
-    norms = {"norm": Norm(shape["norm"]), "attention_norm": None if before is None else Norm(before)}
-    architecture = Architecture(**{**shape, **norms})
-    model = Transformer(architecture, parse_encoding(about["encoding"]))
+    about, tensors = read_tensors(path, CHECKPOINT_FORMAT, "give a file of save_checkpoint")
+    history = tensors.pop("history")
+    model = Transformer(read_architecture(about["architecture"]), parse_encoding(about["encoding"]))
     model.load_state_dict(tensors)
     recipe, accuracy = Recipe(**about["recipe"]), about["train_accuracy"]
     return TrainedModel(model, parse_task(about["task"]), recipe, about["seed"], history, accuracy, about["failure"])
