@@ -189,6 +189,38 @@ def report_study(name: str = "paper", /, *, results: Path | None = None, session
         sys.stdout.write(f"{path}\n")
 
 
+@study.command
+def kernels(weights: Path, /, *, workers: int | None = None, session: Session = DEFAULTS) -> None:
+    """Measure the kernels that trained heads ended up with: the paper study's one-layer models, whose weights are kept.
+
+    Nothing is trained. `study report paper` shows the rows beside the fitted kernels.
+
+    Parameters
+    ----------
+    weights
+        Folder of the trained weights, which `study run paper --tiers 1 --weights` keeps beside the store. It is read
+        only.
+    workers
+        Heads measured at once (default: one a core).
+    """
+    from poskernel.experiments.trained_kernels import TrainedKernels
+    from poskernel.study import progress_for
+    from poskernel.study import run as run_missing
+    from poskernel.verbs.running import write_kept
+
+    if not weights.is_dir():
+        raise InputError(f"'{weights}' is no folder: give the one that study run paper --tiers 1 --weights made.")
+    asked = TrainedKernels()
+    with open_store(session, create=True) as store:
+        summary = run_missing(asked, store, workers, progress_for(session.quiet), weights=weights)
+        if session.out is not None:
+            write_kept(asked, store, session.out)
+    if summary.failed and not summary.done and not summary.skipped:
+        raise RunError(f"all {summary.failed} heads failed: see the reasons in '{session.store}'.")
+    row = {"study": asked.name, "done": summary.done, "skipped": summary.skipped, "failed": summary.failed}
+    console.print_rows([row], "poskernel.kernels/1", session.json, caption="counts are trained heads")
+
+
 @study.command(name="import")
 def import_study(folder: Path, /, *, session: Session = DEFAULTS) -> None:
     """Bring committed rows into the store; what ended there stays, and what differs from it is reported.
