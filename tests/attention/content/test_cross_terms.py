@@ -20,23 +20,23 @@ from planted_content import (
     cosine,
     noise,
 )
+from poskernel.attention.content.class_kernels import TokenClasses
 from poskernel.attention.content.content_kernels import token_match
 from poskernel.attention.content.cross_terms import (
     RANKS,
-    ClassRegression,
     CrossTermEstimator,
     captured,
-    class_gain,
     effective_rank,
     measure_cross_terms,
     rectangle,
     residual_ratio,
+    singular_shares,
 )
 from poskernel.attention.content.pair_layout import PairLayout
 from poskernel.attention.content.product import HeadFits, fitted_products
 from poskernel.errors import InputError
 
-CLASSES = torch.arange(VOCABULARY) % 3
+CLASSES = TokenClasses(torch.arange(VOCABULARY) % 3, 3)
 MATCHING = replace(SETTINGS, kernels=("match",))
 
 
@@ -48,13 +48,14 @@ def orthonormal(rows, columns, seed=0):
 def test_the_effective_rank_counts_equal_singular_values():
     for rank in (1, 2, 7):
         matrix = 3 * orthonormal(12, rank) @ orthonormal(10, rank, seed=1).T
-        assert float(effective_rank(matrix)) == pytest.approx(rank)
-        assert float(captured(matrix, 1)) == pytest.approx(1 / rank)
-        assert float(captured(matrix, rank)) == pytest.approx(1)
+        shares = singular_shares(matrix)
+        assert float(effective_rank(shares)) == pytest.approx(rank)
+        assert float(captured(shares, 1)) == pytest.approx(1 / rank)
+        assert float(captured(shares, rank)) == pytest.approx(1)
     values = torch.tensor([2.0, 1.0]).double()
     expected = math.exp(-(0.8 * math.log(0.8) + 0.2 * math.log(0.2)))
-    assert float(effective_rank(torch.diag(values))) == pytest.approx(expected)
-    assert torch.isnan(effective_rank(torch.zeros(3, 3)))
+    assert float(effective_rank(singular_shares(torch.diag(values)))) == pytest.approx(expected)
+    assert torch.isnan(effective_rank(singular_shares(torch.zeros(3, 3))))
 
 
 def test_the_ratio_is_that_of_the_norms():
@@ -135,60 +136,30 @@ def test_residuals_are_logits_less_the_fit_and_their_nulls_have_the_keys_of_anot
     torch.testing.assert_close((crossed - straight)[:, mask], (change + key[:, None])[:, mask])
 
 
-def test_class_statistics_equal_a_dense_design():
-    layout = PairLayout.of(12, 2, True, None)
-    tokens, regression = TOKENS[:3, 2:12], ClassRegression(layout, CLASSES)
-    residual = layout.centred(torch.randn(3, 10, 10, dtype=torch.float64))
-    cells = regression.cells(tokens)
-    normals, moments = regression.normals(cells), regression.moments(cells, layout.by_offset(residual))
-    octaves = int(regression.octaves.max()) + 1
-    for x in range(3):
-        columns = []
-        for one in range(3):
-            for other in range(3):
-                for octave in range(octaves):
-                    column = torch.zeros(10, 10, dtype=torch.float64)
-                    for t in range(10):
-                        for s in range(t):
-                            same = CLASSES[tokens[x, t]] == one and CLASSES[tokens[x, s]] == other
-                            column[t, s] = float(same and int(math.log2(t - s)) == octave)
-                    columns.append(layout.centred(column).flatten())
-        features = torch.stack(columns, 1)
-        torch.testing.assert_close(normals[x], features.T @ features)
-        torch.testing.assert_close(moments[x], features.T @ residual[x].flatten())
-
-
 def test_class_kernels_gain_what_was_planted_and_nothing_on_noise():
     def by_class(x):
         place = {tuple(row.tolist()): token for token, row in enumerate(EMBEDDING)}
-        kinds = torch.tensor([[int(CLASSES[place[tuple(row.tolist())]]) for row in sequence] for sequence in x])
+        kinds = torch.tensor([[int(CLASSES.table[place[tuple(row.tolist())]]) for row in sequence] for sequence in x])
         near = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).abs() < 4
         return PROFILE + 3.0 * ((kinds[:, :, None] == 1) & (kinds[:, None] == 2) & near)
 
     heads = [by_class, lambda x: PROFILE + noise(x)]
     tokens = torch.cat([TOKENS, TOKENS.flip(1)])
-    fits, cross = measure_cross_terms(PlantedSource([heads]), tokens, "match", settings=MATCHING, classes=CLASSES)
-    gain = {entry.head: entry.class_gain for entry in cross if entry.fit == "additive"}
+    fits, cross = measure_cross_terms(
+        PlantedSource([heads]), tokens, "match", settings=MATCHING, classes={"planted": CLASSES}
+    )
+    gain, null = (
+        {entry.head: getattr(entry, name)["planted"] for entry in cross if entry.fit == "additive"}
+        for name in ("class_gains", "class_nulls")
+    )
     additive = {entry.head: entry.r2("additive").value for entry in fits}
     assert additive[0] < 0.9
     assert additive[0] + gain[0].value == pytest.approx(1, abs=0.02)
     assert gain[1].value < 0.01
-    assert all(entry.class_gain is None for entry in measure_cross_terms(
+    # With another sequence's classes nothing is left of it.
+    assert null[0].value < 0.02 < gain[0].value
+    assert not any(entry.class_gains for entry in measure_cross_terms(
         PlantedSource([[bilinear]]), TOKENS, "match", settings=MATCHING)[1])  # fmt: skip
-
-
-def test_class_kernels_are_judged_on_sequences_they_were_not_fitted_to():
-    generator = torch.Generator().manual_seed(0)
-    features = torch.randn(2, 30, 10, generator=generator, dtype=torch.float64)
-    target = torch.randn(2, 30, generator=generator, dtype=torch.float64)
-    normals, moments = features.transpose(1, 2) @ features, torch.einsum("xpf,xp->xf", features, target)
-    gain = 0.0
-    for fit, test in ((0, 1), (1, 0)):
-        weights = torch.linalg.lstsq(features[fit], target[fit][:, None]).solution[:, 0]
-        gain += float(target[test].square().sum() - (target[test] - features[test] @ weights).square().sum())
-    found = class_gain(normals, moments, target.square().sum(1))
-    assert found.value == pytest.approx(gain / float(target.square().sum()), rel=1e-6)
-    assert found.value < 0
 
 
 def test_what_cannot_be_measured_is_refused():

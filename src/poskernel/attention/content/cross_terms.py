@@ -7,14 +7,15 @@ entries every matrix looks structured.)
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from poskernel.attention.content.content_kernels import solve
+from poskernel.attention.content.class_kernels import Classes, ClassRegression, class_gain
 from poskernel.attention.content.pair_layout import PairLayout
 from poskernel.attention.content.product import (
     Content,
@@ -33,22 +34,26 @@ from poskernel.errors import InputError
 from poskernel.statistics import Estimate, mean
 
 DEFAULTS = ProductSettings()
+NO_CLASSES: Mapping[str, Classes] = MappingProxyType({})
 RESIDUALS = ("additive", "product")
 RANKS = (1, 2, 4, 8)
 """Ranks of the truncated singular value decompositions."""
 
 
-def effective_rank(matrices: Float[Tensor, "*batch row column"]) -> Float[Tensor, "*batch"]:
-    """exp of the entropy of the squared singular values' shares: k for k equal ones; nan for a zero matrix."""
-    shares = torch.linalg.svdvals(matrices) ** 2
-    shares = shares / shares.sum(-1, keepdim=True)
+def singular_shares(matrices: Float[Tensor, "*batch row column"]) -> Float[Tensor, "*batch value"]:
+    """Shares of the squared singular values, largest first; nan for a zero matrix."""
+    squares = torch.linalg.svdvals(matrices) ** 2
+    return squares / squares.sum(-1, keepdim=True)
+
+
+def effective_rank(shares: Float[Tensor, "*batch value"]) -> Float[Tensor, "*batch"]:
+    """exp of the entropy of the squared singular values' shares: k for k equal ones."""
     return torch.special.entr(shares).sum(-1).exp()
 
 
-def captured(matrices: Float[Tensor, "*batch row column"], rank: int) -> Float[Tensor, "*batch"]:
+def captured(shares: Float[Tensor, "*batch value"], rank: int) -> Float[Tensor, "*batch"]:
     """Share of the squares that the best approximation of that rank holds."""
-    squares = torch.linalg.svdvals(matrices) ** 2
-    return squares[..., :rank].sum(-1) / squares.sum(-1)
+    return shares[..., :rank].sum(-1)
 
 
 def residual_ratio(fits: HeadFits, fit: str) -> Estimate:
@@ -75,8 +80,11 @@ class HeadCrossTerms:
     captured: Float[Tensor, "sequence rank"]
     """Share of the residual in the first RANKS singular values."""
     captured_null: Float[Tensor, "sequence rank"]
-    class_gain: Estimate | None
-    """R2 that kernels of (query class, key class, octave of the offset) add to the fit on other sequences."""
+    class_gains: Mapping[str, Estimate]
+    """R2 that kernels of (query class, key class, octave of the offset) add to the fit on other sequences, by what
+    gives the classes."""
+    class_nulls: Mapping[str, Estimate]
+    """The same with the classes of another sequence."""
 
     def effective_rank(self) -> Estimate:
         """Mean over sequences."""
@@ -91,48 +99,6 @@ class HeadCrossTerms:
         return mean((self.rank - self.rank_null).tolist())
 
 
-class ClassRegression:
-    """Kernels of a pair's classes and the octave of its offset, fitted to what a fit leaves, sequence by sequence."""
-
-    def __init__(self, layout: PairLayout, classes: Int[Tensor, " vocabulary"]) -> None:
-        self.layout, self.classes = layout, classes
-        self.count, self.octaves = int(classes.max()) + 1, layout.octaves().argmax(1)
-        self.size = self.count**2 * int(self.octaves.max() + 1)
-
-    def cells(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch query offset"]:
-        """The cell of every pair."""
-        of_token = self.classes[tokens]
-        pair = of_token[:, :, None] * self.count + of_token[:, self.layout.key]
-        return pair * (self.size // self.count**2) + self.octaves
-
-    def normals(self, cells: Int[Tensor, "batch query offset"]) -> Float[Tensor, "batch cell cell"]:
-        """Row-centred normal matrix of each sequence, which all heads share."""
-        rows = torch.zeros(*cells.shape[:2], self.size, dtype=torch.float64)
-        rows.scatter_add_(2, cells, self.layout.valid.expand(len(cells), -1, -1))
-        return torch.diag_embed(rows.sum(1)) - rows.transpose(1, 2) @ (rows / self.layout.row_counts[:, None])
-
-    def moments(
-        self, cells: Int[Tensor, "batch query offset"], residual: Float[Tensor, "batch query offset"]
-    ) -> Float[Tensor, "batch cell"]:
-        """Sum of the row-centred residual in each cell."""
-        sums = torch.zeros(len(cells), self.size, dtype=torch.float64)
-        return sums.scatter_add_(1, cells.flatten(1), residual.flatten(1))
-
-
-def class_gain(
-    normals: Float[Tensor, "sequence cell cell"],
-    moments: Float[Tensor, "sequence cell"],
-    total: Float[Tensor, " sequence"],
-) -> Estimate:
-    """Share of the logits' variance that class kernels fitted on every other sequence explain on the others."""
-    gain = torch.zeros_like(total)
-    for fold in range(2):
-        test = torch.arange(len(total)) % 2 == fold
-        weights = solve(normals[~test].sum(0), moments[~test].sum(0)[:, None])[:, 0]
-        gain[test] = 2 * moments[test] @ weights - torch.einsum("p,bpr,r->b", weights, normals[test], weights)
-    return share(gain, total)
-
-
 @dataclass(frozen=True, eq=False)
 class SequenceResiduals:
     """What one batch gives for one head and fit."""
@@ -140,15 +106,22 @@ class SequenceResiduals:
     ranks: Float[Tensor, "side sequence"]
     captured: Float[Tensor, "side sequence rank"]
     total: Float[Tensor, " sequence"]
-    moments: Float[Tensor, "sequence cell"]
+    moments: Mapping[tuple[str, bool], Float[Tensor, "sequence cell"]]
+    """By what gives the classes, and whether they are those of another sequence."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCells:
+    """The regression of one way to give classes, and the cells of one batch's pairs."""
+
+    regression: ClassRegression
+    cells: Int[Tensor, "batch query offset"]
 
 
 class CrossTermEstimator:
     """Consumes the captures of test sequences after a `ProductEstimator` has been fitted on others."""
 
-    def __init__(
-        self, products: ProductEstimator, kernel: str, classes: Int[Tensor, " vocabulary"] | None = None
-    ) -> None:
+    def __init__(self, products: ProductEstimator, kernel: str, classes: Mapping[str, Classes] = NO_CLASSES) -> None:
         if kernel not in products.settings.kernels:
             raise InputError(
                 f"content kernel '{kernel}' was not fitted: choose from {', '.join(products.settings.kernels)}."
@@ -156,7 +129,7 @@ class CrossTermEstimator:
         products.finish_combining()
         self.products, self.kernel, self.classes = products, kernel, classes
         self.found: dict[tuple[int, int, str], list[SequenceResiduals]] = {}
-        self.normals: dict[tuple[bool, int | None], list[Tensor]] = {}
+        self.normals: dict[tuple[str, bool, object], list[Tensor]] = {}
 
     def testing(self, tokens: Int[Tensor, "batch position"]) -> Consumer:
         """Consumer of one batch of at least two sequences, which are each other's null."""
@@ -173,11 +146,7 @@ class CrossTermEstimator:
         inputs = self.products.input_vectors(capture, fit)
         own: Content = (text, inputs)
         other: Content = (text.rolled(), None if inputs is None else inputs.roll(1, 0))
-        regression = None if self.classes is None else ClassRegression(fit.layout, self.classes)
-        cells = None if regression is None else regression.cells(text.tokens)
-        if regression is not None and cells is not None and fit.key not in text.seen:
-            self.normals.setdefault(fit.key, []).append(regression.normals(cells))
-            text.seen.add(fit.key)
+        cells = self.class_cells(capture, fit, text)
         rolled = replace(capture, key=capture.key.roll(1, 0))
         for head in range(self.products.heads):
             for name in RESIDUALS:
@@ -185,16 +154,37 @@ class CrossTermEstimator:
                 crossed = self.residual(rolled, fit, head, name, (own, other))
                 blocks = torch.stack([rectangle(matched, fit.layout), rectangle(crossed, fit.layout)])
                 centred = fit.layout.centred(matched)
-                moments = torch.zeros(len(centred), 0, dtype=torch.float64)
-                if regression is not None and cells is not None:
-                    moments = regression.moments(cells, fit.layout.by_offset(centred))
+                shares = singular_shares(blocks)
                 found = SequenceResiduals(
-                    effective_rank(blocks),
-                    torch.stack([captured(blocks, rank) for rank in RANKS], -1),
+                    effective_rank(shares),
+                    torch.stack([captured(shares, rank) for rank in RANKS], -1),
                     self.products.centred(capture, head, fit.layout).square().sum((1, 2)),
-                    moments,
+                    {
+                        key: each.regression.moments(each.cells, fit.layout.by_offset(centred))
+                        for key, each in cells.items()
+                    },
                 )
                 self.found.setdefault((capture.layer, head, name), []).append(found)
+
+    def class_cells(self, capture: LayerCapture, fit: LayerFit, text: TextBatch) -> dict[tuple[str, bool], ClassCells]:
+        """Cells of a batch's pairs under all classes, their own and another sequence's; notes their normal matrices."""
+        found = {}
+        for name, classes in self.classes.items():
+            labels = classes.labels(capture, text.tokens, self.products.settings.dropped)
+            regression = ClassRegression(fit.layout, classes.count)
+            where = self.shared(name, capture.layer)
+            fresh = where not in text.classed
+            text.classed.add(where)
+            for null in (False, True):
+                cells = regression.cells(labels.roll(1, 0) if null else labels)
+                found[name, null] = ClassCells(regression, cells)
+                if fresh:
+                    self.normals.setdefault((name, null, where), []).append(regression.normals(cells))
+        return found
+
+    def shared(self, name: str, layer: int) -> object:
+        """What tells normal matrices apart: the layer where it sees classes of its own, else what it attends."""
+        return (name, layer) if self.classes[name].by_layer else (name, self.products.fits[layer].key)
 
     def residual(
         self, capture: LayerCapture, fit: LayerFit, head: int, name: str, sides: tuple[Content, Content]
@@ -218,15 +208,13 @@ class CrossTermEstimator:
         for (layer, head, name), batches in sorted(self.found.items()):
             ranks = torch.cat([batch.ranks for batch in batches], 1)
             shares = torch.cat([batch.captured for batch in batches], 1)
-            gain = None
-            if self.classes is not None:
-                normals = torch.cat(self.normals[self.products.fits[layer].key])
-                moments, total = (
-                    torch.cat([getattr(batch, part) for batch in batches]) for part in ("moments", "total")
-                )
-                gain = class_gain(normals, moments, total)
+            total = torch.cat([batch.total for batch in batches])
+            gains: dict[bool, dict[str, Estimate]] = {False: {}, True: {}}
+            for key in batches[0].moments:
+                normals = torch.cat(self.normals[(*key, self.shared(key[0], layer))])
+                gains[key[1]][key[0]] = class_gain(normals, torch.cat([batch.moments[key] for batch in batches]), total)
             both = ranks[0], ranks[1], shares[0], shares[1]
-            out.append(HeadCrossTerms(layer, head, self.kernel, name, *both, gain))
+            out.append(HeadCrossTerms(layer, head, self.kernel, name, *both, gains[False], gains[True]))
         return out
 
 
@@ -248,11 +236,11 @@ def measure_cross_terms(
     kernel: str,
     layers: Iterable[int] | None = None,
     settings: ProductSettings = DEFAULTS,
-    classes: Int[Tensor, " vocabulary"] | None = None,
+    classes: Mapping[str, Classes] = NO_CLASSES,
 ) -> tuple[list[HeadFits], list[HeadCrossTerms]]:
     """The fits of every head and what they leave: fitted on the first half of the sequences, measured on the second.
 
-    `classes` gives each token's class, 0 and up; without it no class kernels are fitted.
+    `classes` are ways to give classes, by name; without any no class kernels are fitted.
     """
     fit_half, test_half = halves(tokens)
     products = fitted_products(source, fit_half, layers, settings)

@@ -116,6 +116,8 @@ class TextBatch:
     """Kernels that no head changes, made once."""
     seen: set[tuple[bool, int | None]] = field(default_factory=set)
     """Layouts whose normal matrix already holds this batch."""
+    classed: set[object] = field(default_factory=set)
+    """Classes whose normal matrix already holds this batch."""
 
     def rolled(self) -> "TextBatch":
         """Each sequence in the place of the next."""
