@@ -18,6 +18,7 @@ from poskernel.attention.mean_kernel import mean_kernels
 from poskernel.attention.sources.capture import LayerCapture
 from poskernel.attention.sources.small_source import TransformerSource
 from poskernel.errors import InputError
+from poskernel.kernel import GridKernel, PositionalKernel
 from poskernel.models.training import evaluation_tokens, load_checkpoint
 from poskernel.models.transformer import Transformer
 from poskernel.realizability.alignment import row_margins
@@ -30,17 +31,19 @@ NAME = "trained-kernels"
 TIER = 1
 SEQUENCES = 64
 """Of an evaluation's sequences, those whose attention is looked at."""
-ALPHA, LEARNED, MASS, ATTENDED, HIT = (
-    *("kernel_alpha", "kernel_alpha_trained"),
-    *("kernel_mass", "attended", "attended_most"),
-)
+ALPHA, OTHERS, MASS = "kernel_alpha", "kernel_alpha_others", "kernel_mass"
+ATTENDED, HIT = "attended", "attended_most"
+LEARNED, LEARNED_OTHERS = f"{ALPHA}_trained", f"{OTHERS}_trained"
 MEANINGS = {
     ALPHA: "share of query rows from the training length on whose strict argmax under the head's kernel is the target",
-    LEARNED: "the same for all query rows at the training length",
+    OTHERS: "the same among keys other than the query itself, whose token a model knows without attention",
     MASS: "softmax of the head's kernel on the target, mean over the query rows from the training length on",
     ATTENDED: "attention weight on the target in real sequences, mean over the same rows and sequences",
     HIT: "share of those rows and sequences in which no key gets more weight than the target",
+    LEARNED: f"{ALPHA} over all query rows at the training length",
+    LEARNED_OTHERS: f"{OTHERS} over all query rows at the training length",
 }
+"""What each metric is."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,9 @@ class TrainedKernelUnit(Unit):
     @property
     def measures(self) -> Sequence[tuple[Cell, str, int]]:
         """What was learned, then each length's numbers."""
-        beyond = [(self.cell, name, length) for length in self.lengths for name in (ALPHA, MASS, ATTENDED, HIT)]
-        return [(self.cell, LEARNED, self.cell.train_length), *beyond]
+        learned = [(self.cell, name, self.cell.train_length) for name in (LEARNED, LEARNED_OTHERS)]
+        names = (ALPHA, OTHERS, MASS, ATTENDED, HIT)
+        return [*learned, *((self.cell, name, length) for length in self.lengths for name in names)]
 
     @property
     def kind(self) -> str:
@@ -97,7 +101,9 @@ class TrainedKernelUnit(Unit):
     def measure(self, weights: Path | None) -> list[Measurement]:
         """Read the model, never train it."""
         model = self.model(weights)
-        values = {(LEARNED, self.cell.train_length): self.learned(model)}
+        own = self.cell.train_length
+        alphas = self.alphas(mean_kernels(model, own)[0], self.targets(own, 0))
+        values = {(f"{name}_trained", own): value for name, value in alphas.items()}
         for length in self.lengths:
             values |= {(name, length): value for name, value in self.beyond(model, length).items()}
         return [Measurement(*key, value=values[key[1], key[2]], status=Status.DONE) for key in self.keys]
@@ -117,10 +123,9 @@ class TrainedKernelUnit(Unit):
             raise InputError(f"'{file}' holds another model than its name says: train it again.")
         return found.model
 
-    def learned(self, model: Transformer) -> float:
-        """Share of all query rows at the training length that the head's kernel gets right."""
-        length = self.cell.train_length
-        return row_margins(mean_kernels(model, length)[0], self.targets(length, 0)).share
+    def alphas(self, kernel: PositionalKernel, targets: Targets) -> dict[str, float]:
+        """Share of rows that the kernel gets right, among all keys and among keys other than the query."""
+        return {ALPHA: row_margins(kernel, targets).share, OTHERS: share_among_others(kernel, targets)}
 
     def beyond(self, model: Transformer, length: int) -> dict[str, float]:
         """Every number of one length."""
@@ -131,7 +136,7 @@ class TrainedKernelUnit(Unit):
         rows = weights[:, targets.query]
         wanted = rows[:, torch.arange(len(targets.query)), targets.key]
         return {
-            ALPHA: row_margins(kernel, targets).share,
+            **self.alphas(kernel, targets),
             MASS: float(mass.mean()),
             ATTENDED: float(wanted.double().mean()),
             HIT: float((wanted >= rows.amax(-1)).double().mean()),
@@ -156,13 +161,22 @@ class TrainedKernels:
         """The study whose models are read, and what is looked at."""
         return {**canonical(self.study.only([TIER]), defaults=True), "name": self.name, "sequences": float(SEQUENCES)}
 
-    def units(self) -> list[Unit]:
+    def units(self) -> list[TrainedKernelUnit]:
         """A unit a trained model."""
         return [
             TrainedKernelUnit(TrainedKernelCell.of(unit.cell), unit.lengths, unit.seed)
             for unit in units_of(self.study.only([TIER]))
             if isinstance(unit, TrainingUnit)
         ]
+
+
+def share_among_others(kernel: PositionalKernel, targets: Targets) -> float:
+    """Share of rows whose strict argmax among keys other than the query is the target; all keys where it is itself."""
+    logits = kernel.transfer(int(targets.query.max()) + 1)
+    itself = targets.query[targets.query != targets.key]
+    # The query's own logit falls below every other of its row; what is left out cannot win, nor lose to a tie.
+    logits[itself, itself] = logits.masked_fill(logits.isinf(), torch.inf).amin(1)[itself] - 1
+    return row_margins(GridKernel(logits), targets).share
 
 
 def attention_of(model: Transformer, tokens: Int[Tensor, "sequence position"]) -> Float[Tensor, "sequence query key"]:
