@@ -170,3 +170,13 @@ def matched_draws(
         {head: matched_planes(energies[head], chosen, generator, tolerance) for head, chosen in planes.items()}
         for _ in range(draws)
     ]
+
+
+def matched_sets(
+    energies: Float[Tensor, "plane plane"], planes: Sequence[int], draws: int, generator: torch.Generator
+) -> tuple[tuple[int, ...], ...] | None:
+    """Random planes of a head's own energy, a set a draw; None where its other planes cannot have that energy."""
+    try:
+        return tuple(matched_planes(energies, planes, generator) for _ in range(draws))
+    except InputError:
+        return None
