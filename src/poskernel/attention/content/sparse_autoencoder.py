@@ -1,8 +1,8 @@
 """A small TopK sparse autoencoder: vectors as sums of few features out of many.
 
-Codes are the k largest entries of W (x - b), the others 0, and D code + b is the vector again, with columns of D of unit
-length (Gao et al., "Scaling and evaluating sparse autoencoders", arXiv 2406.04093). Here: a few hundred steps on some
-thousand vectors of a layer, to have classes that the model itself makes; not a dictionary to be read feature by feature.
+Codes are the k largest entries of W (x - b), the others 0, and D code + b is the vector again, with columns of D of
+unit length (Gao et al., "Scaling and evaluating sparse autoencoders", arXiv 2406.04093). Here: a few hundred steps on
+some thousand vectors of a layer, for classes that the model itself makes; no dictionary to be read feature by feature.
 """
 
 import math
@@ -137,7 +137,7 @@ def revive(
 def layer_inputs(
     source: AttentionSource, tokens: Int[Tensor, "sequence position"], layers: Sequence[int], dropped: int
 ) -> dict[int, Float[Tensor, "row width"]]:
-    """What enters the attention of each layer, all positions past the dropped ones; InputError where it is not given."""
+    """What enters each layer's attention at all positions past the dropped ones; InputError where it is not given."""
     found: dict[int, Float[Tensor, "row width"]] = {}
 
     def consume(capture: LayerCapture) -> None:
