@@ -252,7 +252,8 @@ def characterization_table(found: dict[str, Any]) -> Table:
         "margin of a kernel": None if found["margin"] is None else f"{found['margin']:.2g} nats, weights at most 1",
         f"its alpha at {found['length']}": number(found["kernel_alpha"], 3),
         f"alpha {found['rule']} selects at {found['length']}": number(found["selected_alpha"], 3),
-        f"exists for {found['train_length']} and {found['length']}": found["exists"],
+        f"exists for {found['train_length']} and {found['length']}": found["exists"]
+        and ": ".join(filter(None, (found["exists"], found["exists_scope"]))),
         "its checks": f"poskernel theory {' '.join(found['claims'])}" if found["claims"] else None,
     }
     for name, value in rows.items():

@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poskernel.errors import InputError
-from poskernel.report.tables import cell_text, csv_text, html_text, latex_escape, latex_text, write_csv, write_latex
+from poskernel.report.tables import (
+    Link,
+    cell_text,
+    csv_text,
+    html_text,
+    latex_escape,
+    latex_text,
+    write_csv,
+    write_latex,
+)
 from poskernel.statistics import Estimate
 
 RHO, NONE = Estimate(0.9, 0.73, 0.951, 15, ""), Estimate(math.nan, math.nan, math.nan, 0, "no rows")
@@ -59,6 +68,15 @@ def test_html_is_escaped_and_scoped():
     assert html.count('scope="col"') == 5 and html.count('scope="row"') == 2
     assert "0.3333" in html and "0.90 [0.73, 0.95]" in html and "undefined" in html
     assert '<th scope="col" class="number">rho</th>' in html and '<th scope="col">done</th>' in html
+
+
+def test_a_link_leads_in_html_and_is_its_text_elsewhere():
+    table = pd.DataFrame({"name": [Link("a < b", "#c&d"), Link("here", anchor="c"), Link("plain & text")]})
+    html = str(html_text(table, caption="links"))
+    assert '<a href="#c&amp;d">a &lt; b</a>' in html and '<a id="c">here</a>' in html
+    assert '<th scope="row">plain &amp; text</th>' in html
+    assert csv_text(table) == "name\na < b\nhere\nplain & text\n"
+    assert r"plain \& text" in latex_text(table, caption="links", label="links")
 
 
 def test_a_format_of_no_column_is_an_error():

@@ -1,6 +1,8 @@
 """theory and characterize as a user sees them."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,7 +84,23 @@ def test_samples_seed_and_out(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["checks"][0]["n"] == 64
     assert (tmp_path / "theory.csv").read_text().startswith("name,claim,source")
     assert "samples = 64" in (tmp_path / "config.toml").read_text()
-    assert list(json.loads((tmp_path / "manifest.json").read_text())["sha256"]) == ["theory.csv"]
+    files = set(json.loads((tmp_path / "manifest.json").read_text())["sha256"])
+    assert files == {"theory.csv", *(f"figures/wrapped-cauchy.{kind}" for kind in ("csv", "png", "svg"))}
+
+
+def test_pictures_of_the_claims_are_in_the_folder_and_its_manifest(capsys, tmp_path):
+    assert cli.main(["theory", "proposition-4", "--out", str(tmp_path), "-q"]) == 0
+    files = json.loads((tmp_path / "manifest.json").read_text())["sha256"]
+    assert set(files) == {"theory.csv", "figures/duality.csv", "figures/duality.png", "figures/duality.svg"}
+
+
+def test_a_missing_extra_is_said_before_the_work(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "poskernel.report.figures", raising=False)
+    monkeypatch.setattr(table, "claims", lambda: {"never": always_false})
+    for option in (["--out", str(tmp_path / "folder")], ["--report", str(tmp_path / "page.html")]):
+        assert cli.main(["theory", *option]) == 2
+        assert "poskernel[report]" in capsys.readouterr().err
 
 
 def test_claims_are_named_on_the_line_by_beginnings_and_listed(capsys):
@@ -106,6 +124,7 @@ def test_characterize_in_words_and_as_json(capsys):
     assert cli.main(line) == 0
     shown = capsys.readouterr().out
     assert "cannot" in shown and "grows with it" in shown and "exists for 20 and 60" in shown
+    assert "exists for 20 and 60" in shown and "says nothing of longer ones" in " ".join(shown.split())
     assert "theorem 2, proved; see docs/theory.md#theorem-2" in " ".join(shown.replace("│", " ").split())
     assert cli.main([*line, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -180,3 +199,12 @@ def test_the_line_that_runs_it_again():
 def test_a_time_limit_is_positive(capsys, seconds):
     assert cli.main(["characterize", "rope", "prev", "--existence-seconds", seconds]) == 2
     assert "time limit of existence" in capsys.readouterr().err
+
+
+def test_help_names_every_encoding_and_task(capsys):
+    from poskernel.encodings import ENCODINGS
+    from poskernel.tasks import TASKS
+
+    assert cli.main(["characterize", "--help"]) == 0
+    words = set(re.findall(r"[a-z0-9-]+", capsys.readouterr().out))
+    assert set(ENCODINGS) | set(TASKS) <= words

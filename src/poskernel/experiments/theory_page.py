@@ -1,62 +1,59 @@
-"""The claims as a page: the table, and a picture where a picture says more."""
+"""The claims as a page: the table, a picture where a picture says more, and the way from a row to what explains it."""
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
-from poskernel.encodings import Learned
-from poskernel.kernel import PositionalKernel
-from poskernel.realizability.alignment import row_margins
-from poskernel.realizability.theorems.boundary import normalisers, rotary_profile
+from poskernel.experiments.theory_pictures import PICTURES, Picture
 from poskernel.realizability.theorems.check import SHOWN, Check
-from poskernel.realizability.theorems.kernels import exponential, wrapped_cauchy
-from poskernel.realizability.theorems.offsets import OffsetTask, prefix_winners, tent
-from poskernel.realizability.theorems.relative import is_power_of_two, is_square, whole_log2
-from poskernel.realizability.theorems.table import where
-from poskernel.tasks import TASKS, Copy
+from poskernel.realizability.theorems.table import claims, first_sentence, where
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
     from poskernel.report.page import Finding, Section
 
-TRAIN_LENGTH = 20
 WORDS = {True: "holds", False: "FAILS", None: "unclear"}
 LEAD = (
     "What the two sources claim, run as checks that can fail: what is expected, what was measured, whether it agrees."
 )
 
 
+CHECKOUT = Path(__file__).parents[3]
+"""Where the documentation lies beside the source, if this is no installed package."""
+
+
 def write_theory(checks: Sequence[Check], path: Path, command: str = "poskernel theory") -> Path:
     """The page of these checks, whole or not at all; `command` makes them again."""
     from poskernel.report.page import write_page
 
-    return write_page(path, "Theory as checks that can fail", LEAD, theory_sections(checks, command))
+    return write_page(path, "Theory as checks that can fail", LEAD, theory_sections(checks, command, path.parent))
 
 
-def theory_sections(checks: Sequence[Check], command: str = "poskernel theory") -> "list[Section]":
-    """The table of all checks, then a section for every picture whose claims are among them."""
+def save_pictures(checks: Sequence[Check], folder: Path) -> None:
+    """figures/NAME.png, .svg and .csv of every picture whose claims are among the checks."""
+    from poskernel.report.figures import save_figure
+
+    for each in pictures_of(checks):
+        data = each.data()
+        save_figure(each.draw(data), data, folder / "figures", each.name)
+
+
+def pictures_of(checks: Sequence[Check]) -> list[Picture]:
+    """The pictures whose claims are among the checks."""
     names = {check.name for check in checks}
-    pictures = [picture_section(each, checks) for each in PICTURES if names & set(each.claims)]
-    return [table_section(checks, command), *pictures]
+    return [picture for picture in PICTURES if names & set(picture.claims)]
 
 
-@dataclass(frozen=True)
-class Picture:
-    """One picture of the page, and the claims that it shows."""
+def theory_sections(
+    checks: Sequence[Check], command: str = "poskernel theory", folder: Path = Path()
+) -> "list[Section]":
+    """The table of all checks, a section for every picture, and where each claim comes from.
 
-    claims: Sequence[str]
-    title: str
-    question: str
-    draw: "Callable[[], Figure]"
-    alt: str
-    caption: str
-    text: str = ""
+    `folder` is where the page will lie: what its links are relative to.
+    """
+    pictures = [picture_section(each, checks) for each in pictures_of(checks)]
+    return [table_section(checks, command), *pictures, sources_section(checks, folder)]
 
 
 def picture_section(shown: Picture, checks: Sequence[Check]) -> "Section":
@@ -64,15 +61,16 @@ def picture_section(shown: Picture, checks: Sequence[Check]) -> "Section":
     from poskernel.report.figures import svg_text
     from poskernel.report.page import FigurePanel, Section
 
-    panel = FigurePanel(svg_text(shown.draw()), shown.alt, shown.caption)
+    panel = FigurePanel(svg_text(shown.draw(shown.data())), shown.alt, shown.caption)
     return Section(shown.title, shown.question, findings(checks, shown.claims), [panel], text=shown.text)
 
 
 def table_section(checks: Sequence[Check], command: str) -> "Section":
-    """All checks: how many hold, then one row each."""
+    """All checks: how many hold, then one row each, whose name leads to where it comes from."""
     import pandas as pd
 
     from poskernel.report.page import Finding, Section, TablePanel
+    from poskernel.report.tables import Link
 
     counted = Finding("Claims that hold:", f"{sum(check.holds is True for check in checks)} of {len(checks)}")
     wrong = [Finding(f"Does not hold: {check.name}.") for check in checks if check.holds is False]
@@ -81,15 +79,11 @@ def table_section(checks: Sequence[Check], command: str) -> "Section":
     ]
     rows = pd.DataFrame(
         {
-            "name": check.name,
+            "name": Link(check.name, f"#{anchor(check.name)}"),
             "holds": SHOWN[check.holds],
             "claim": check.claim,
             "measured": check.measured,
             "expected": check.expected,
-            "n": check.n,
-            "source": check.source,
-            "note": check.note,
-            **where(check.name),
         }
         for check in checks
     )
@@ -97,15 +91,7 @@ def table_section(checks: Sequence[Check], command: str) -> "Section":
         "The claims",
         "Which claims of the sources survive being computed?",
         [counted, *wrong],
-        [
-            TablePanel(rows[["name", "holds", "claim", "measured", "expected"]], "Every claim"),
-            TablePanel(
-                rows[["name", "n", "source", "note", "function", "page"]],
-                "Sample sizes, sources and parameters",
-                {"n": "d"},
-                True,
-            ),
-        ],
+        [TablePanel(rows, "Every claim; its name leads to its source, its function and the page that explains it")],
         text=(
             "A check can fail: beside each, a test breaks one of its hypotheses and the check says so. Claims that do "
             "not survive in their source's form stand as departures: there, the source's form fails and ours holds, "
@@ -115,6 +101,66 @@ def table_section(checks: Sequence[Check], command: str) -> "Section":
     )
 
 
+def sources_section(checks: Sequence[Check], folder: Path) -> "Section":
+    """One row a claim: source, sample size, parameters, what its function computes, that function and its page."""
+    import pandas as pd
+
+    from poskernel.report.page import Section, TablePanel
+    from poskernel.report.tables import Link
+
+    known = claims()
+    rows = pd.DataFrame(
+        {
+            "name": Link(check.name, anchor=anchor(check.name)),
+            "source": check.source,
+            "n": check.n,
+            "computes": first_sentence(known[check.name]) if check.name in known else "",
+            "note": check.note,
+            "function": Link(where(check.name)["function"], function_address(check.name, folder)),
+            "explained in": Link(where(check.name)["page"], page_address(check.name, folder)),
+        }
+        for check in checks
+    )
+    return Section(
+        "Sources and functions",
+        "Where does each claim come from, which function computes it, and where is it explained?",
+        panels=[TablePanel(rows, "Sources, sample sizes, functions and pages", {"n": "d"})],
+        text=(
+            "A function is named `module:function`; its parameters are the claim's hypotheses, to be broken one by "
+            "one. Pages are those of the documentation."
+        ),
+    )
+
+
+def anchor(name: str) -> str:
+    """What a claim's row of sources is reached by."""
+    return f"claim-{name}"
+
+
+def page_address(name: str, folder: Path, checkout: Path = CHECKOUT) -> str:
+    """Path from a folder inside the checkout to the section that explains a claim; empty elsewhere."""
+    page, _, section = where(name)["page"].partition("#")
+    found = relative_address(checkout / page, folder, checkout)
+    return f"{found}#{section}" if found else ""
+
+
+def function_address(name: str, folder: Path, checkout: Path = CHECKOUT) -> str:
+    """Path from a folder inside the checkout to a claim's function and its line; empty elsewhere."""
+    function = claims().get(name)
+    if function is None:
+        return ""
+    code = unwrap(function).__code__
+    found = relative_address(Path(code.co_filename), folder, checkout)
+    return f"{found}#L{code.co_firstlineno}" if found else ""
+
+
+def relative_address(target: Path, folder: Path, checkout: Path) -> str:
+    """The way from a page's folder to a file, both inside the checkout; empty where a page would point outside."""
+    target, folder, checkout = target.resolve(), folder.resolve(), checkout.resolve()
+    inside = target.is_file() and target.is_relative_to(checkout) and folder.is_relative_to(checkout)
+    return Path(os.path.relpath(target, folder)).as_posix() if inside else ""
+
+
 def findings(checks: Sequence[Check], names: Sequence[str]) -> "list[Finding]":
     """What was measured for some claims, where they are among the checks."""
     from poskernel.report.page import Finding
@@ -122,204 +168,3 @@ def findings(checks: Sequence[Check], names: Sequence[str]) -> "list[Finding]":
     known = {check.name: check for check in checks}
     chosen = [known[name] for name in names if name in known]
     return [Finding(check.claim, WORDS[check.holds], check.measured) for check in chosen]
-
-
-def long_table(
-    columns: dict[str, list[float]], x: Sequence[int] | Sequence[float], names: tuple[str, str, str]
-) -> "pd.DataFrame":
-    """Curves by name over one x as a tidy table; `names` are those of x, of the values and of the curves."""
-    import pandas as pd
-
-    parts = [pd.DataFrame({names[0]: x, names[1]: values, names[2]: name}) for name, values in columns.items()]
-    return pd.concat(parts, ignore_index=True)
-
-
-def draw_deep_rows() -> "Figure":
-    """Offset taken by row, for kernels with one strict peak, beside what copy asks."""
-    from poskernel.report.curves import curves
-
-    length, stream = 64, torch.Generator().manual_seed(0)
-    taken = {}
-    for peak in (3, 12, 30):
-        profile = torch.rand(1, length, generator=stream, dtype=torch.float64)
-        profile[0, peak] = 2.0
-        taken[f"peak at {peak}"] = prefix_winners(profile)[0].double().tolist()
-    table = long_table(taken, range(length), ("row", "offset", "kernel"))
-    return curves(
-        table,
-        title="Once a row sees the peak, it takes the peak's offset, for ever",
-        x="row",
-        y="offset",
-        series="kernel",
-        labels=("query row", "offset of the strict argmax"),
-        level=(length / 2, f"copy at {length} asks"),
-        steps=True,
-    )
-
-
-def draw_density() -> "Figure":
-    """Alpha of the kernel peaked at offset 1 against the length, for tasks with ever rarer exceptions and without."""
-    from poskernel.report.curves import curves
-
-    lengths = [round(30 * 2 ** (step / 2)) for step in range(25)]
-    tasks = [
-        OffsetTask("exceptions on squares", lambda row: torch.where(is_square(row), 2, 1)),
-        OffsetTask("exceptions on powers of two", lambda row: torch.where(is_power_of_two(row), 2, 1)),
-        OffsetTask("exceptions on odd rows", lambda row: 1 + row % 2),
-        OffsetTask("offset drifts", lambda row: 1 + whole_log2(row)),
-    ]
-    whole = {task.name: row_margins(tent(1), task.new_targets(TRAIN_LENGTH, lengths[-1])) for task in tasks}
-    alphas = {name: [margins.until(length).share for length in lengths] for name, margins in whole.items()}
-    return curves(
-        long_table(alphas, lengths, ("length", "alpha", "task")),
-        title="Exceptions that thin out cost nothing in the limit",
-        x="length",
-        y="alpha",
-        series="task",
-        labels=("length (trained at 20)", "alpha of a kernel with its peak at offset 1"),
-        scales=("log", "linear"),
-        limits=(-0.04, 1.04),
-    )
-
-
-def draw_duality() -> "Figure":
-    """Alpha at three times the training length of a peaked relative kernel and of a clamped table's column kernel."""
-    import pandas as pd
-
-    from poskernel.report.figures import heat_maps
-
-    length = 3 * TRAIN_LENGTH
-    table = Learned().family(TRAIN_LENGTH, length)
-    column = torch.zeros(table.shape, dtype=torch.float64)
-    column[:, 0] = 1.0
-    kernels: dict[str, PositionalKernel] = {
-        "relative, peak at 1": tent(1),
-        "clamped table, column 0": table.kernel(column),
-    }
-    rows = [
-        {
-            "encoding": name,
-            "task": task.name,
-            "alpha": row_margins(kernel, task.new_targets(TRAIN_LENGTH, length)).share,
-        }
-        for name, kernel in kernels.items()
-        for task in (TASKS["prev"], TASKS["first"], Copy())
-    ]
-    return heat_maps(pd.DataFrame(rows), {"alpha": "alpha"}, title=f"Each solves what the other cannot, at {length}")
-
-
-def draw_cauchy() -> "Figure":
-    """The spectrum of exp(-m |d|): formula as lines, Fourier sums as points."""
-    from poskernel.report.curves import curves
-
-    fine, coarse = (torch.linspace(0.01, math.pi, count, dtype=torch.float64) for count in (400, 17))
-    slopes = {f"m = 1/{2**power}": 2.0**-power for power in (1, 2, 4, 6)}
-    lines = {name: wrapped_cauchy(fine, math.exp(-slope)).tolist() for name, slope in slopes.items()}
-    sums = {}
-    for name, slope in slopes.items():
-        offset = torch.arange(1, math.ceil(40 / slope), dtype=torch.float64)
-        series = 1 + 2 * (coarse[:, None] * offset).cos() @ exponential(offset, slope)
-        sums[name] = (series / (2 * math.pi)).tolist()
-    return curves(
-        long_table(lines, fine.tolist(), ("frequency", "density", "slope")),
-        title="ALiBi after softmax: its spectrum is positive everywhere",
-        x="frequency",
-        y="density",
-        series="slope",
-        labels=("frequency (radians a position)", "spectral density of exp(-m |d|)"),
-        scales=("linear", "log"),
-        points=long_table(sums, coarse.tolist(), ("frequency", "density", "slope")),
-    )
-
-
-def draw_boundary() -> "Figure":
-    """TV(t, 2t + 1) against the row for the three cases."""
-    from poskernel.report.curves import curves
-
-    rows = sorted({round(2 ** (step / 4)) for step in range(61)})
-    offset = torch.arange(2 * rows[-1] + 2, dtype=torch.float64)
-    profiles = {
-        "linear (ALiBi, m = 1/16)": -offset / 16,
-        "logarithmic (KERPLE, c = 2)": -2 * torch.log1p(offset),
-        "bounded (rotary)": rotary_profile(0, 0, len(offset)),
-    }
-    apart = {}
-    for name, profile in profiles.items():
-        total = normalisers(profile)
-        # A difference of two numbers near 1 ends at rounding: what is left of a tail below 1e-12 is not shown.
-        values = [float(1 - total[row] / total[2 * row + 1]) for row in rows]
-        apart[name] = [value if value > 1e-12 else float("nan") for value in values]
-    return curves(
-        long_table(apart, rows, ("row", "distance", "g")),
-        title="Attention settles exponentially, as a power law, or never",
-        x="row",
-        y="distance",
-        series="g",
-        labels=("row t", "total variation between rows t and 2t + 1"),
-        scales=("log", "log"),
-        level=(0.5, "one half"),
-    )
-
-
-PICTURES: tuple[Picture, ...] = (
-    Picture(
-        ("theorem-2-deep-rows", "theorem-2-shallow-rows", "theorem-2-lucky-lengths"),
-        "Deep rows are constant",
-        "Why can no kernel of the offset follow a target whose offset grows?",
-        draw_deep_rows,
-        "Offset of the argmax by query row for three random kernels: it moves about on the first rows and "
-        "stays at the peak from then on",
-        "Three random kernels, each with one strict global peak. Above the peak's row nothing changes any "
-        "more, whatever the length of the sequence; copy asks for a new offset at every length.",
-        text=(
-            "Theorem 2 needs no more than this: a window that holds the global peak has it as its maximum. So alpha "
-            "tends to 1 exactly where almost all rows ask for one offset and a kernel that solves the training length "
-            "peaks there."
-        ),
-    ),
-    Picture(
-        ("theorem-2-density", "theorem-2-clipped-rows", "theorem-2-attainability"),
-        "Density decides",
-        "How many rows may ask for another offset?",
-        draw_density,
-        "Alpha against length: it tends to 1 with exceptions on squares or powers of two, stays at one half "
-        "with exceptions on odd rows, and falls to 0 where the offset drifts",
-        "One kernel, four tasks that ask for offset 1 except on some rows. The drifting one asks for offset 1 + log2 "
-        "of the row: only rows below 2 ask for 1, so alpha is near 0 from the start.",
-    ),
-    Picture(
-        ("proposition-4", "proposition-4-independent-rows"),
-        "The duality",
-        "Fixed offsets or fixed positions?",
-        draw_duality,
-        "Alpha of two kernels on three tasks: the relative one is right on prev alone, the clamped one on "
-        "first alone, neither on copy",
-        "A kernel of the offset that peaks at 1, and a kernel on clamped positions that favours key 0.",
-    ),
-    Picture(
-        ("alibi-exponential-positive-definite", "alibi-not-positive-definite"),
-        "The wrapped Cauchy density",
-        "Is ALiBi a kernel in the sense of kernel machines?",
-        draw_cauchy,
-        "Spectral densities of exp(-m |d|) for four slopes: positive everywhere, with the computed points on "
-        "the curves of the formula",
-        "Lines: (1 - r^2) / (2 pi (1 - 2 r cos w + r^2)), r = exp(-m). Points: Fourier sums of exp(-m |d|).",
-        text="The bias -m |d| itself is no such kernel: three positions are enough to see a negative eigenvalue.",
-    ),
-    Picture(
-        (
-            "causal-boundary-identity",
-            "causal-boundary-linear",
-            "causal-boundary-logarithmic",
-            "causal-boundary-bounded",
-            "boundary-rate",
-        ),
-        "The causal boundary",
-        "When does a head under a causal mask become stationary?",
-        draw_boundary,
-        "Total variation between the weights of rows t and 2t + 1: falls off a cliff for a linear kernel, "
-        "along a straight line for a logarithmic one, and stays at one half for a bounded one",
-        "Curves of all three cases, whichever claims were run. The logits are stationary in each; the mask acts on "
-        "the softmax's denominator. Exactly: TV(t, T) = 1 - Z_t / Z_T.",
-    ),
-)

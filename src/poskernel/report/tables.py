@@ -7,6 +7,7 @@ elsewhere. What is undefined shows as an empty csv field and as a dash.
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +18,7 @@ from poskernel.errors import InputError, MissingExtraError
 from poskernel.storage import write_whole
 
 try:
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 except ImportError as missing:
     raise MissingExtraError("an HTML table", "report") from missing
 
@@ -46,6 +47,30 @@ class Interval(Protocol):
     @property
     def high(self) -> float:
         """Its upper bound."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell that leads somewhere in HTML, and is its text elsewhere."""
+
+    text: str
+    address: str = ""
+    """`#anchor` of a cell on the page, or a path relative to the page; the text alone where it is empty."""
+    anchor: str = ""
+    """What other cells lead to this one by."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def html(self) -> Markup:
+        """The text, escaped, with its address and anchor."""
+        attributes = Markup("").join(
+            Markup(' {}="{}"').format(name, value)
+            for name, value in (("id", self.anchor), ("href", self.address))
+            if value
+        )
+        return Markup("<a{}>{}</a>").format(attributes, self.text) if attributes else escape(self.text)
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> Path:
@@ -119,10 +144,19 @@ def html_text(table: pd.DataFrame, *, caption: str, formats: Mapping[str, str] |
                 for first, cell, right in zip([True] + [False] * len(cells), cells, numeric, strict=False)
             )
         )
-        for cells in rows_of_text(table, formats or {})
+        for cells in html_cells(table, formats or {})
     )
     shape = Markup("<table>\n<caption>{}</caption>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody>\n</table>")
     return shape.format(caption, head, body)
+
+
+def html_cells(table: pd.DataFrame, formats: Mapping[str, str]) -> list[list[str | Markup]]:
+    """Every cell as text to be escaped, or as a link."""
+    plain = rows_of_text(table, formats)
+    return [
+        [cell.html if isinstance(cell, Link) else text for cell, text in zip(cells, texts, strict=True)]
+        for cells, texts in zip(table.itertuples(index=False, name=None), plain, strict=True)
+    ]
 
 
 def number_class(right: bool) -> Markup:

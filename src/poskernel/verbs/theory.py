@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -11,6 +11,9 @@ from poskernel import console
 from poskernel.errors import InputError, RunError
 from poskernel.session import DEFAULTS, Session
 from poskernel.storage import require_writable
+
+if TYPE_CHECKING:
+    from poskernel.realizability.theorems import Check
 
 
 def theory(
@@ -52,7 +55,10 @@ def theory(
         raise InputError(f"--only is '{only}', which names nothing: give names separated by commas.")
     names = [*claim, *named]
     effort = Effort.LONG if long else Effort.DEFAULT
-    progress = console.Progress(len(chosen_claims(names)), "theory", quiet=session.quiet)
+    chosen = chosen_claims(names)
+    if session.out is not None or report is not None:
+        import poskernel.report.figures  # noqa: F401  # a missing extra is said before the work
+    progress = console.Progress(len(chosen), "theory", quiet=session.quiet)
     checks = run_checks(names, effort, session.seed, samples, progress=lambda check: progress.step(check.name))
     document = theory_document(checks)
     if session.json:
@@ -60,7 +66,7 @@ def theory(
     else:
         console.output().print(console.theory_table(document))
     if session.out is not None:
-        save_checks(session.out, document["checks"])
+        save_checks(session.out, checks, document["checks"])
     if report is not None:
         from poskernel.experiments.theory_page import write_theory
 
@@ -96,13 +102,16 @@ def characterize(
     Parameters
     ----------
     encoding
-        `rope`, `rope:base=1e6,frequencies=32`, or inline JSON in the form of a Hugging Face config.
+        nope, learned, sinusoidal, rope, alibi, linear, ntk, dynamic, yarn, longrope, llama3, partial, p-rope, xpos, t5,
+        shaw, kerple-log, kerple-power, fire, randomized, learned-iid, cope, with parameters where wanted:
+        `rope:base=1e6,frequencies=32`; or inline JSON in the form of a Hugging Face config.
     task
-        prev, skip2, skip3, skip5, copy, reverse, first, pos2, pos5, `skip:offset=7`, `pos:position=4`.
+        prev, skip2, skip3, skip5, copy, reverse, first, pos2, pos5, induction, `skip:offset=7`, `pos:position=4`.
     train_length
         Length that the kernel has to solve.
     horizon
-        Offsets looked at where no formula says more.
+        How long a sequence is looked at where no formula settles all lengths: 10 training lengths to 1,000,000. A
+        verdict that rests on it is called counted, not proved; a longer one takes longer and counts further.
     rule
         Selection rule whose alpha stands beside the answer: adam, optimum, adam0, max-margin, min-norm.
     existence_seconds
@@ -123,10 +132,12 @@ def characterize(
         write_whole(session.out / "characterize.json", json.dumps(document, indent=2) + "\n")
 
 
-def save_checks(folder: Path, rows: list[dict[str, object]]) -> None:
-    """The rows as csv in a folder."""
+def save_checks(folder: Path, checks: "Sequence[Check]", rows: list[dict[str, object]]) -> None:
+    """The rows as csv in a folder, and the pictures of their claims in its folder figures."""
     import pandas as pd
 
+    from poskernel.experiments.theory_page import save_pictures
     from poskernel.storage import write_whole
 
     write_whole(folder / "theory.csv", pd.DataFrame(rows).to_csv(index=False))
+    save_pictures(checks, folder)

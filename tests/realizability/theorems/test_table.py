@@ -1,7 +1,9 @@
 """The table of claims: names, selection, sample sizes and the document."""
 
+import ast
 import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,16 @@ def test_other_faults_stay_what_they_are(monkeypatch):
 def test_every_claim_says_what_it_is_about():
     rows = table.claim_rows()
     assert [row["claim"] for row in rows] == list(table.claims()) and all(len(row["about"]) > 20 for row in rows)
+
+
+def test_beside_every_claim_a_test_breaks_it():
+    """Some test names the claim's function and asserts that what it measured does not hold."""
+    broken = [
+        ast.unparse(node)
+        for path in Path(__file__).parent.glob("test_*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    broken = [text for text in broken if re.search(r"assert .*\bnot [^\n]*\.holds|\.holds is False", text)]
+    for function in table.CHECKS:
+        assert any(re.search(rf"\b{function.__name__}\b", text) for text in broken), function.__name__

@@ -24,6 +24,16 @@ CHARACTERIZE_SCHEMA = "poskernel.characterize/1"
 HORIZON = 100_000
 """Offsets and lengths looked at where no formula says more."""
 
+LIMIT = "the verdict is about the limit, where rows may stay wrong as long as alpha tends to 1"
+EXISTS_SCOPE = {
+    Exists.YES: "some kernel of the family is right on every row of both lengths, which says nothing of longer ones",
+    Exists.NO: f"no kernel of the family is right on every row of both lengths; {LIMIT}",
+    Exists.CONFLICT: f"a row is asked for another key at each length, so no kernel is right on every row; {LIMIT}",
+    Exists.UNDECIDED: "whether a kernel is right on every row of both lengths was not found in the time and to the "
+    "precision there is; the verdict is about the limit alone",
+}
+"""What an answer of existence means beside a verdict, which is about the limit of long sequences."""
+
 
 @dataclass(frozen=True)
 class Characterization:
@@ -59,6 +69,8 @@ class Characterization:
     exists: str | None
     """Whether any kernel solves the training length and `length` together: a matter of these two lengths, whatever the
     verdict says of the limit; None where it was not asked."""
+    exists_scope: str | None
+    """What `exists` says, and what it leaves to the verdict; None where it was not asked."""
     claims: tuple[str, ...]
     """The checks behind the statement, as `poskernel theory` names them."""
 
@@ -72,7 +84,9 @@ class Characterization:
                 f"  why: {self.reason}",
                 f"  scope: {self.scope}",
                 f"  alpha at {self.length}: {shown(self.kernel_alpha)} of that kernel, {shown(self.selected_alpha)} of "
-                f"the one {self.rule} selects; a kernel for both lengths exists: {self.exists or 'not asked'}",
+                f"the one {self.rule} selects",
+                f"  exists for {self.train_length} and {self.length}: {self.exists or 'not asked'}"
+                + (f", that is: {self.exists_scope}" if self.exists_scope else ""),
             )
         )
 
@@ -134,6 +148,7 @@ def characterize(
         selected_alpha=beside,
         rule=rule_label(rule),
         exists=None if together is None else str(together),
+        exists_scope=None if together is None else EXISTS_SCOPE.get(together),
         claims=tuple(name for name in claims() if name.startswith(CLAIMS.get(answer.theorem, "no claim"))),
     )
 
