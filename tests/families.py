@@ -189,3 +189,14 @@ def tiny(family: str) -> Any:
 def tokens(sequences: int = 2, length: int = 32, seed: int = 1) -> torch.Tensor:
     """Random tokens that are not special ones."""
     return torch.randint(4, VOCABULARY, (sequences, length), generator=torch.Generator().manual_seed(seed))
+
+
+def loaded(family: str) -> Any:
+    """A tiny model as loading gives it; every letter is a token."""
+    from poskernel.attention.sources.huggingface import HuggingFaceSource
+    from poskernel.attention.sources.loading import LoadedModel
+
+    def encode(text: str) -> list[int]:
+        return [4 + ord(letter) % (VOCABULARY - 4) for letter in text]
+
+    return LoadedModel(HuggingFaceSource(tiny(family)), encode, "0" * 64, None, str)

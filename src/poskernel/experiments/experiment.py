@@ -7,7 +7,7 @@ their cells set as columns, and the same rows always give the same verdict.
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,16 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """One table made of the rows."""
+
+    name: str
+    caption: str
+    data: Callable[["pd.DataFrame"], "pd.DataFrame"]
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A question and everything needed to run it, to judge it and to show it."""
 
@@ -142,6 +152,7 @@ class Experiment:
     """What could make the answer wrong all the same."""
     build: Callable[[Scale], Sequence[Unit]]
     pictures: tuple[Picture, ...] = ()
+    listings: tuple[Listing, ...] = ()
     scale: Scale = Scale.FULL
 
     def __post_init__(self) -> None:

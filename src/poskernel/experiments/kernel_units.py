@@ -182,5 +182,10 @@ class PretrainedKernelUnit(ExperimentUnit):
 
     def text(self) -> str:
         """Every third document (of three texts), from this text's number on."""
-        documents = corpus(self.cell.source).documents
-        return "\n\n".join(documents[name] for name in sorted(documents)[self.seed :: self.texts])
+        return disjoint_text(self.cell.source, self.seed, self.texts)
+
+
+def disjoint_text(source: str, number: int, texts: int) -> str:
+    """One of `texts` parts of a corpus that share no document: every so many documents, joined, from `number` on."""
+    documents = corpus(source).documents
+    return "\n\n".join(documents[name] for name in sorted(documents)[number::texts])

@@ -83,6 +83,7 @@ def sections(experiment: Experiment, rows: "pd.DataFrame", folder: Path) -> "lis
     for picture in experiment.pictures:
         data = picture.data(rows)
         panels.append(output.figure(picture.draw(data), data, picture.name, picture.alt, picture.caption))
+    panels += [output.table(each.data(rows), each.name, each.caption, each.formats) for each in experiment.listings]
     table, name = predictions_table(experiment, verdict), f"{experiment.id}-predictions"
     panels.append(output.table(table, name, "Predictions and what became of them", {"p, corrected": ".3g"}))
     findings = [Finding(answer(experiment, rows, verdict))]
@@ -119,6 +120,8 @@ def page_html(experiment: Experiment, results: Path) -> str:
         caption, alt = html.escape(picture.caption), html.escape(picture.alt, quote=True)
         inner = drawn[drawn.index("<svg") :]
         parts.append(f'<figure role="img" aria-label="{alt}">{inner}<figcaption>{caption}</figcaption></figure>')
+    for each in experiment.listings:
+        parts.append(str(html_text(each.data(rows), caption=each.caption, formats=each.formats)))
     table = predictions_table(experiment, verdict)
     parts.append(str(html_text(table, caption="Predictions and what became of them", formats={"p, corrected": ".3g"})))
     parts.append(str(prose(f"{method(experiment)}\n\nThreats to validity. {experiment.threats}\n\n`{command}`")))

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from poskernel.attention.sources.split_weights import joined_weights
 from poskernel.errors import InputError
 
 PACKAGE = "package:"
@@ -87,6 +88,9 @@ def packaged(name: str) -> Path:
         return found[0]
     if folders:
         return folders[0]
+    joined = joined_weights(distribution)
+    if joined is not None:
+        return joined
     raise InputError(
         f"the package '{name}' carries no weights (.gguf or .safetensors): give another package or a path."
     )
