@@ -12,7 +12,7 @@ from poskernel.storage import write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-    from poskernel.report.page import FigurePanel, Finding, Section
+    from poskernel.report.page import FigurePanel, Finding, Section, TablePanel
 
 LISTED = ("setting", "layer", "head", "verdict", "confidence", "peak_offset", "new_peak_offset", "lost_at", "alpha",
           "mass", "entropy", "sink_share", "total_variation")  # fmt: skip
@@ -136,16 +136,58 @@ def peaks_figure(found: Extension) -> Any:
 
 def extension_section(found: Extension) -> "Section":
     """Sentences, pictures and tables."""
-    import pandas as pd
-
-    from poskernel.report.figures import svg_text
-    from poskernel.report.page import FigurePanel, Section, TablePanel
+    from poskernel.report.page import Section
 
     on = found.measured_on
+    reports = found.ranking() if found.ranked else found.settings
+    return Section(
+        "Context extension",
+        f"Which heads of {on.model} survive which setting, to {on.length} tokens?",
+        [finding(found.advice()), *(finding(report.sentence) for report in reports)],
+        [survival_panel(found), *peaks_panels(found), *setting_tables(found), changed_table(found)],
+        text=measured_in_words(found),
+        command=(
+            f"poskernel extend {on.model} "
+            + " ".join(f"--setting {report.setting}" for report in found.settings if "{" not in report.setting)
+            + f" --length {on.length} --measured-length {on.measured_length} --sequences {on.sequences} --json"
+        ),
+    )
+
+
+def measured_in_words(found: Extension) -> str:
+    """What passed through the model, and how a prediction follows from it."""
+    on = found.measured_on
     quantized = f", weights quantized as {on.quantization}" if on.quantization else ""
-    changed = found.to_frame()
-    changed = changed[changed["verdict"].isin(["moved", "lost"])].sort_values(["setting", "lost_at"])
-    formats = dict.fromkeys(("layer", "head", "peak_offset", "new_peak_offset"), "d")
+    return (
+        f"Predicted from one pass of {on.sequences} x {on.measured_length} tokens through the model as it is; the "
+        f"first {on.dropped} positions left out, {on.dtype}{quantized}; moments measured at offsets below "
+        f"{on.measured_offsets}, products of late means beyond. Weights sha256 {str(on.weights_digest)[:12]}, text "
+        f"sha256 {on.text_digest[:12]}. Intervals: 95%, {on.resamples} resamples of the sequences.\n\n"
+        "The kernel of a rotary head is a sum over planes of content moments times a wave; a setting changes the "
+        "waves alone. It is exact in the first layer and a prediction in deeper ones, whose content the setting "
+        "changes as well."
+    )
+
+
+def survival_panel(found: Extension) -> "FigurePanel":
+    """The picture of survival by length."""
+    from poskernel.report.figures import svg_text
+    from poskernel.report.page import FigurePanel
+
+    return FigurePanel(
+        svg_text(survival_figure(found)),
+        "Share of heads whose peak survives, against context length, a line a setting",
+        f"A head survives a length while its own peak, that at {found.measured_on.measured_length} tokens, is the "
+        "strict maximum of its predicted kernel in the last row. Heads whose peak is not resolved are left out.",
+    )
+
+
+def setting_tables(found: Extension) -> "list[TablePanel]":
+    """A row a setting; then what each was to each kind of layer."""
+    import pandas as pd
+
+    from poskernel.report.page import TablePanel
+
     plain = settings_frame(found).drop(columns="sentence")
     for name in ("limit", "limit_low", "limit_high"):
         plain[name] = ["none" if pd.isna(value) else str(int(value)) for value in plain[name]]
@@ -159,42 +201,24 @@ def extension_section(found: Extension) -> "Section":
         for report in found.settings
         for kind, said in report.effective.items()
     ]
-    reports = found.ranking() if found.ranked else found.settings
-    return Section(
-        "Context extension",
-        f"Which heads of {on.model} survive which setting, to {on.length} tokens?",
-        [finding(found.advice()), *(finding(report.sentence) for report in reports)],
-        [
-            FigurePanel(
-                svg_text(survival_figure(found)),
-                "Share of heads whose peak survives, against context length, a line a setting",
-                f"A head survives a length while its own peak, that at {on.measured_length} tokens, is the strict "
-                "maximum of its predicted kernel in the last row. Heads whose peak is not resolved are left out.",
-            ),
-            *peaks_panels(found),
-            TablePanel(plain, "Settings", formats={"undecided": "d"}),
-            TablePanel(pd.DataFrame(effective), "What was applied", formats={"attention factor": ".4f"}, folded=True),
-            TablePanel(
-                changed[list(LISTED)].head(MOST_ROWS).astype({"lost_at": "string"}).fillna({"lost_at": "-"}),
-                f"Heads that move or lose their peak ({len(changed)}; at most {MOST_ROWS} shown)",
-                formats=formats, folded=True,
-            ),
-        ],
-        text=(
-            f"Predicted from one pass of {on.sequences} x {on.measured_length} tokens through the model as it is; the "
-            f"first {on.dropped} positions left out, {on.dtype}{quantized}; moments measured at offsets below "
-            f"{on.measured_offsets}, products of late means beyond. Weights sha256 {str(on.weights_digest)[:12]}, text "
-            f"sha256 {on.text_digest[:12]}. Intervals: 95%, {on.resamples} resamples of the sequences.\n\n"
-            "The kernel of a rotary head is a sum over planes of content moments times a wave; a setting changes the "
-            "waves alone. It is exact in the first layer and a prediction in deeper ones, whose content the setting "
-            "changes as well."
-        ),
-        command=(
-            f"poskernel extend {on.model} "
-            + " ".join(f"--setting {report.setting}" for report in found.settings if "{" not in report.setting)
-            + f" --length {on.length} --measured-length {on.measured_length} --sequences {on.sequences} --json"
-        ),
-    )  # fmt: skip
+    return [
+        TablePanel(plain, "Settings", formats={"undecided": "d"}),
+        TablePanel(pd.DataFrame(effective), "What was applied", formats={"attention factor": ".4f"}, folded=True),
+    ]
+
+
+def changed_table(found: Extension) -> "TablePanel":
+    """Heads that move or lose their peak, the earliest lost first."""
+    from poskernel.report.page import TablePanel
+
+    changed = found.to_frame()
+    changed = changed[changed["verdict"].isin(["moved", "lost"])].sort_values(["setting", "lost_at"])
+    return TablePanel(
+        changed[list(LISTED)].head(MOST_ROWS).astype({"lost_at": "string"}).fillna({"lost_at": "-"}),
+        f"Heads that move or lose their peak ({len(changed)}; at most {MOST_ROWS} shown)",
+        formats=dict.fromkeys(("layer", "head", "peak_offset", "new_peak_offset"), "d"),
+        folded=True,
+    )
 
 
 def finding(sentence: str) -> "Finding":

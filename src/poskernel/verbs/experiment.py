@@ -9,6 +9,7 @@ from cyclopts import App
 
 from poskernel import console
 from poskernel.session import DEFAULTS, Session
+from poskernel.verbs.merging import import_rows
 from poskernel.verbs.running import (
     ALL_UNITS,
     UNITS,
@@ -19,7 +20,6 @@ from poskernel.verbs.running import (
     print_status,
     run_units,
 )
-from poskernel.verbs.study import print_imported
 
 if TYPE_CHECKING:
     from poskernel.experiments.experiment import Experiment
@@ -137,16 +137,7 @@ def export_experiment(
     export_rows(named_experiment(id, quick), format, to, session)
 
 
-@experiment.command(name="import")
-def import_experiment(folder: Path, /, *, session: Session = DEFAULTS) -> None:
-    """Bring committed rows into the store; what ended there stays, and what differs from it is reported.
-
-    Parameters
-    ----------
-    folder
-        A folder with rows.parquet and manifest.json, such as results/E5.
-    """
-    print_imported(folder, session)
+experiment.command(import_rows, name="import")
 
 
 @experiment.command(name="report")

@@ -1,6 +1,7 @@
 """extend: which heads of a model survive a RoPE setting, and where its context ends."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,16 +13,31 @@ from poskernel.session import DEFAULTS, Session
 from poskernel.storage import require_writable
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Pass:
+    """What passes through the unscaled model."""
+
+    measured_length: int = 512
+    """Tokens of each sequence that passes through the unscaled model; a head's own peak is that of this length."""
+    sequences: int = 8
+    """Sequences of the text."""
+    dropped: int = 16
+    """First positions that are left out, as queries and as keys."""
+    text: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    """File with the text to run on, - for standard input (default: the help topics that CPython ships)."""
+
+
+DEFAULT_PASS = Pass()
+
+
 def extend(
     model: str,
     /,
     *,
     setting: tuple[str, ...] = ("auto",),
     length: int | None = None,
-    measured_length: int = 512,
-    sequences: int = 8,
-    dropped: int = 16,
-    text: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    measured: Pass = DEFAULT_PASS,
     train_length: int = 512,
     report: Path | None = None,
     session: Session = DEFAULTS,
@@ -37,14 +53,6 @@ def extend(
         a Hugging Face config; several times for several. auto makes a list for the length and ranks it.
     length
         Longest context to predict (default: four times the trained length, at most 131072).
-    measured_length
-        Tokens of each sequence that passes through the unscaled model; a head's own peak is that of this length.
-    sequences
-        Sequences of the text.
-    dropped
-        First positions that are left out, as queries and as keys.
-    text
-        File with the text to run on, - for standard input (default: the help topics that CPython ships).
     train_length
         With a config alone: the length at which the built-in tasks' kernels are made.
     report
@@ -53,18 +61,25 @@ def extend(
     if report is not None:
         require_writable("--report", report, folder=False)
     path = Path(model).expanduser()
-    if path.suffix == ".json":
-        if report is not None:
-            raise InputError("--report needs a model's heads: give a model with weights, or --out for the rows.")
-        of_config(path, setting, length, train_length, session)
+    if path.suffix != ".json":
+        of_model(model, setting, length, measured, report, session)
         return
+    if report is not None:
+        raise InputError("--report needs a model's heads: give a model with weights, or --out for the rows.")
+    of_config(path, setting, length, train_length, session)
+
+
+def of_model(
+    model: str, settings: tuple[str, ...], length: int | None, measured: Pass, report: Path | None, session: Session
+) -> None:
+    """What a model with weights says."""
     from poskernel.attention.extension.screen import extend as screen
 
     steps = console.Steps(quiet=session.quiet)
-    words = console.read_text(text)
+    words = console.read_text(measured.text)
     found = screen(
-        model, setting, length, measured_length, sequences, dropped, words, session.seed, device=session.device,
-        progress=steps.show,
+        model, settings, length, measured.measured_length, measured.sequences, measured.dropped, words, session.seed,
+        device=session.device, progress=steps.show,
     )  # fmt: skip
     if session.out is not None or report is not None:
         from poskernel.experiments.extension_page import write_extension

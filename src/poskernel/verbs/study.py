@@ -3,13 +3,14 @@
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import App
 
 from poskernel import console
 from poskernel.errors import InputError, RunError
 from poskernel.session import DEFAULTS, Session, whole_numbers
+from poskernel.verbs.merging import import_rows, print_merged
 from poskernel.verbs.running import (
     ALL_UNITS,
     UNITS,
@@ -22,10 +23,7 @@ from poskernel.verbs.running import (
 )
 
 if TYPE_CHECKING:
-    from poskernel.study import Batching, Merged, Study
-
-FIRST_CONFLICTS = 20
-"""Conflicts of a merge that a table shows; --json has all."""
+    from poskernel.study import Batching, Study
 
 study = App(name="study", help="Train and compare: grids that resume, one row a measurement.")
 
@@ -221,26 +219,7 @@ def kernels(weights: Path, /, *, workers: int | None = None, session: Session = 
     console.print_rows([row], "poskernel.kernels/1", session.json, caption="counts are trained heads")
 
 
-@study.command(name="import")
-def import_study(folder: Path, /, *, session: Session = DEFAULTS) -> None:
-    """Bring committed rows into the store; what ended there stays, and what differs from it is reported.
-
-    Parameters
-    ----------
-    folder
-        A folder with rows.parquet and manifest.json, such as results/paper.
-    """
-    print_imported(folder, session)
-
-
-def print_imported(folder: Path, session: Session) -> None:
-    """Bring a folder's rows into the store and say what came of them."""
-    from poskernel.study import import_results
-
-    with open_store(session, create=True) as store:
-        merged = import_results(folder, store)
-    rows = [{"folder": str(folder), "rows": merged.measurements, **merged.counts}]
-    print_merged(rows, [merged], "poskernel.import/1", session)
+study.command(import_rows, name="import")
 
 
 @study.command(name="merge")
@@ -262,20 +241,3 @@ def merge_stores(*stores: Path, session: Session = DEFAULTS) -> None:
         reports = [merge(source, target) for source in sources]
     rows = [{"merged": str(path), **report.counts} for path, report in zip(stores, reports, strict=True)]
     print_merged(rows, reports, "poskernel.merge/1", session)
-
-
-def print_merged(rows: list[dict[str, Any]], reports: "list[Merged]", schema: str, session: Session) -> None:
-    """What came of each source; then what differs, which is a failure (exit code 1): someone has to look at it."""
-    conflicts = [[conflict.row for conflict in report.conflicts] for report in reports]
-    if session.json:
-        rows = [{**row, "conflicts": found} for row, found in zip(rows, conflicts, strict=True)]
-    console.print_rows(rows, schema, session.json, caption="counts are measurements of the source")
-    shown = [row for found in conflicts for row in found]
-    if not shown:
-        return
-    if not session.json:
-        console.print_rows(shown[:FIRST_CONFLICTS], schema, as_json=False)
-    raise RunError(
-        f"{len(shown)} measurements ended differently in the two; those of '{session.store}' stay: compare the "
-        "versions and machines that made them (--json lists all)."
-    )
