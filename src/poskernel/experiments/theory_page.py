@@ -112,12 +112,12 @@ def sources_section(checks: Sequence[Check], folder: Path) -> "Section":
     rows = pd.DataFrame(
         {
             "name": Link(check.name, anchor=anchor(check.name)),
-            "source": check.source,
-            "n": check.n,
-            "computes": first_sentence(known[check.name]) if check.name in known else "",
-            "note": check.note,
             "function": Link(where(check.name)["function"], function_address(check.name, folder)),
             "explained in": Link(where(check.name)["page"], page_address(check.name, folder)),
+            "source": check.source,
+            "n": check.n,
+            "computes": first_sentence(known[check.name]).replace("`", "") if check.name in known else "",
+            "note": check.note,
         }
         for check in checks
     )

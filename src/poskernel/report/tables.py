@@ -65,12 +65,10 @@ class Link:
     @property
     def html(self) -> Markup:
         """The text, escaped, with its address and anchor."""
-        attributes = Markup("").join(
-            Markup(' {}="{}"').format(name, value)
-            for name, value in (("id", self.anchor), ("href", self.address))
-            if value
-        )
-        return Markup("<a{}>{}</a>").format(attributes, self.text) if attributes else escape(self.text)
+        words = escape(self.text)
+        if self.address:
+            words = Markup('<a href="{}">{}</a>').format(self.address, words)
+        return Markup('<span id="{}">{}</span>').format(self.anchor, words) if self.anchor else words
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> Path:
