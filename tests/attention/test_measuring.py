@@ -1,12 +1,14 @@
 """One pass and who reads it: kernels, other consumers, batches."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from planted_source import PositionSource, stream
 from poskernel.attention.measuring import Subject, even_batches, measure
+from poskernel.attention.sources.loading import load
 
 
 def subject(sequences=8, **settings):
@@ -23,6 +25,28 @@ def test_consumers_see_the_layers_of_the_same_pass():
     assert chosen.source.passes == 2
     alone = measure(subject(20))
     assert all(torch.equal(one.g, other.g) for one, other in zip(kernels, alone, strict=True))
+
+
+def test_layers_beyond_the_last_one_measured_are_not_computed():
+    seen, steps = [], []
+    chosen = replace(subject(20, step=lambda *step: steps.append(step)), layers=[0])
+    kernels = measure(chosen, [lambda capture: seen.append(capture.layer)])
+    assert seen == [0, 0]
+    assert steps == [("layers", 1, 2), ("layers", 2, 2)]
+    both = measure(replace(subject(20), layers=[0, 1]))
+    assert all(torch.equal(one.g, other.g) for one, other in zip(kernels, both[:3], strict=True))
+
+
+def test_a_model_is_as_before_after_a_pass_that_ended_early(tiny_llama):
+    source = load(str(tiny_llama)).source
+    tokens = torch.randint(0, source.vocabulary, (4, 24), generator=torch.Generator().manual_seed(0))
+    before, implementation = source.forward(tokens, None), source.module.config._attn_implementation
+    measure(Subject(source, tokens, [0], dropped=2))
+    assert source.module.config._attn_implementation == implementation
+    assert torch.equal(source.forward(tokens, None), before)
+    captures = []
+    source.forward(tokens, captures.append)
+    assert [capture.layer for capture in captures] == list(range(source.layers))
 
 
 def test_a_subject_knows_its_sizes():

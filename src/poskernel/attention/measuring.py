@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from jaxtyping import Int
@@ -14,6 +15,10 @@ BATCH = 16
 """Sequences that pass through the model at once."""
 Progress = Callable[[str, int, int], None]
 """Called as progress(what, done, total)."""
+
+
+class LastLayerSeen(Exception):  # noqa: N818  # no error
+    """Ends a forward pass whose remaining layers nobody reads."""
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -49,7 +54,10 @@ class Subject:
 
 
 def measure(subject: Subject, consumers: Sequence[Consumer] = ()) -> list[HeadEstimate]:
-    """Kernels of every head of the layers; `consumers` see the same captures of the same forward pass."""
+    """Kernels of every head of the layers; `consumers` see the same captures of the same forward pass.
+
+    The pass ends with the attention of the last layer measured: what follows, its MLP too, is not computed.
+    """
     source, batches = subject.source, even_batches(subject.tokens)
     kernels = KernelEstimator(
         subject.heads,
@@ -61,14 +69,18 @@ def measure(subject: Subject, consumers: Sequence[Consumer] = ()) -> list[HeadEs
         seed=subject.seed,
         causal=subject.causal,
     )
+    last = max(subject.layers)
     for index, batch in enumerate(batches):
 
         def consume(capture: LayerCapture, index: int = index) -> None:
             for each in (kernels.consume, *consumers):
                 each(capture)
-            subject.step("layers", index * source.layers + capture.layer + 1, len(batches) * source.layers)
+            subject.step("layers", index * (last + 1) + capture.layer + 1, len(batches) * (last + 1))
+            if capture.layer == last:
+                raise LastLayerSeen
 
-        source.forward(batch, consume)
+        with suppress(LastLayerSeen):
+            source.forward(batch, consume)
     return kernels.estimates()
 
 

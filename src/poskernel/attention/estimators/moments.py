@@ -12,7 +12,9 @@ Over several batches all pairs come without a loop: sum over x != y of F_xy = F(
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,14 +30,14 @@ FORMS = ("variance", "explained", "row_variance", "row_explained", "row_signal")
 VARIANCE, EXPLAINED, ROW_VARIANCE, ROW_EXPLAINED, ROW_SIGNAL = range(len(FORMS))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class PairGrid:
     """The pairs a measurement is over: past the dropped positions, offsets query - key within the window.
 
     Causal grids hold offsets 0 to window - 1; others 1 - window to window - 1, keys after their query among them.
     `length` counts the positions kept; rows and keys below count from the first kept one, offset axes from
     `first_offset`. Every row holds consecutive keys and every offset consecutive rows, so sums over either are
-    differences of running sums.
+    differences of running sums. What follows from the three numbers is worked out once, for all heads.
     """
 
     length: int
@@ -44,16 +46,16 @@ class PairGrid:
 
     @classmethod
     def of(cls, length: int, dropped: int, window: int | None, causal: bool = True) -> "PairGrid":
-        """The grid of sequences of `length` positions without their first `dropped`."""
+        """The grid of sequences of `length` positions without their first `dropped`; equal ones are one object."""
         kept = length - dropped
-        return cls(kept, min(kept, window or kept), causal)
+        return known_grid(kept, min(kept, window or kept), causal)
 
     @property
     def first_offset(self) -> int:
         """Lowest offset: 0, or negative where queries see later keys."""
         return 0 if self.causal else 1 - self.window
 
-    @property
+    @cached_property
     def offsets(self) -> Int[Tensor, " offset"]:
         """Every offset, rising."""
         return torch.arange(self.first_offset, self.window)
@@ -68,17 +70,17 @@ class PairGrid:
         """One past the last key that each row sees."""
         return (torch.arange(self.length) - self.first_offset + 1).clamp(max=self.length)
 
-    @property
+    @cached_property
     def row_counts(self) -> Float[Tensor, " row"]:
         """Keys that each row sees."""
         return (self.key_stop - self.first_key).double()
 
-    @property
+    @cached_property
     def offset_counts(self) -> Float[Tensor, " offset"]:
         """Pairs at each offset."""
         return (self.length - self.offsets.abs()).double()
 
-    @property
+    @cached_property
     def pairs(self) -> float:
         """Number of pairs."""
         return float(self.row_counts.sum())
@@ -112,6 +114,24 @@ class PairGrid:
             return slice(0, None)
         return slice(start, None) if self.causal else slice(0, 0)
 
+    def seen(self, start: int, stop: int) -> Float[Tensor, "row key"]:
+        """1 for the pairs of a tile's border that are in the grid, else 0: what hides the others, as a factor."""
+        if self.window == self.length and self.causal:
+            return lower_triangle(stop - start)
+        return (~self.hidden(start, stop)[:, self.border(start)]).float()
+
+
+@lru_cache(maxsize=16)
+def known_grid(length: int, window: int, causal: bool) -> PairGrid:
+    """The grid of these numbers."""
+    return PairGrid(length, window, causal)
+
+
+@lru_cache(maxsize=16)
+def lower_triangle(rows: int) -> Float[Tensor, "row row"]:
+    """1 on and below the diagonal: where a causal tile's row sees a key of the tile's own rows."""
+    return torch.ones(rows, rows).tril()
+
 
 def diagonal_means(
     query: Float[Tensor, "batch position width"], key: Float[Tensor, "batch position width"], grid: PairGrid
@@ -123,19 +143,6 @@ def diagonal_means(
     right = torch.fft.rfft(key.transpose(1, 2).contiguous(), size)
     sums = torch.fft.irfft((left * right.conj()).sum(1), size)[:, grid.offsets % size]
     return sums.double() / grid.offset_counts
-
-
-def key_sums(
-    query: Float[Tensor, "batch position width"], key: Float[Tensor, "batch position width"], grid: PairGrid
-) -> Float[Tensor, "batch position"]:
-    """Sum over each row's keys of <q_t, k_s>, by a running sum of the keys."""
-    running = key.cumsum(1)
-    if grid.window < grid.length:
-        running = pad(running, (0, 0, 1, 0))
-        running = running[:, grid.key_stop] - running[:, grid.first_key]
-    elif not grid.causal:
-        running = running[:, -1:]
-    return (query * running).sum(-1).double()
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +251,12 @@ class HeadView:
 
     def vectors(self) -> tuple[Float[Tensor, "batch position width"], Float[Tensor, "batch position width"]]:
         """Scaled queries and keys of the kept positions."""
-        query = self.capture.query[:, self.head, self.dropped :] * self.capture.scale
+        query, key = self.unscaled()
+        return query * self.capture.scale, key
+
+    def unscaled(self) -> tuple[Float[Tensor, "batch position width"], Float[Tensor, "batch position width"]]:
+        """Queries and keys of the kept positions; no copies, unless they are in another order."""
+        query = self.capture.query[:, self.head, self.dropped :]
         key = self.capture.key[:, self.capture.key_head(self.head), self.dropped :]
         return (query, key) if self.order is None else (query[:, self.order], key[:, self.order])
 
@@ -253,43 +265,51 @@ class HeadView:
         rows = torch.arange(start, stop)
         return self.dropped + (rows if self.order is None else self.order[rows])
 
+    def tiles(self, workspace: Workspace) -> Iterator[tuple[int, int, Float[Tensor, "batch row key"]]]:
+        """(First row, one past the last, their logits against `grid.keys`); each tile is overwritten by the next."""
+        grid, capture, (query, key) = self.grid, self.capture, self.unscaled()
+        for start in range(0, grid.length, ROWS_PER_TILE):
+            stop = min(start + ROWS_PER_TILE, grid.length)
+            first, last = grid.keys(start, stop)
+            if capture.bilinear:
+                room = workspace.tile(query, grid, stop - start, last - first)
+                keys = key[:, first:last].transpose(1, 2)
+                yield (
+                    start,
+                    stop,
+                    torch.baddbmm(room, query[:, start:stop], keys, beta=0, alpha=capture.scale, out=room),
+                )
+            else:
+                logits = capture.logits(self.head, self.positions(start, stop), self.positions(first, last))
+                # A bias may hold anything at pairs that no query sees.
+                yield start, stop, logits.masked_fill_(grid.hidden(start, stop), 0)
+
 
 def measure_head(
     view: HeadView, gram: GramSum | None = None, weigh: bool = True, workspace: Workspace | None = None
 ) -> tuple[HeadBatch, Float[Tensor, "mass batch"]]:
     """Moments of one head, tile by tile; with `weigh` also its attention on position 0 and on all dropped positions."""
-    grid, capture, workspace = view.grid, view.capture, workspace or Workspace()
-    query, key = view.vectors()
-    batch = query.shape[0]
+    grid, workspace, batch = view.grid, workspace or Workspace(), view.capture.query.shape[0]
     row_variance = torch.zeros(batch, batch, dtype=torch.float64)
     masses = torch.zeros(2, batch, dtype=torch.float64)
     sums = torch.zeros(batch, grid.offsets.shape[0], dtype=torch.float64)
-    row_mean, counts = torch.zeros(batch, grid.length, dtype=torch.float64), grid.row_counts
-    if capture.bilinear:
-        row_mean = key_sums(query, key, grid) / counts
+    row_mean = torch.zeros(batch, grid.length, dtype=torch.float64)
     early = EarlyLogits.of(view) if weigh else None
     earlier, place = torch.zeros(batch, dtype=torch.float64), 0
-    for start in range(0, grid.length, ROWS_PER_TILE):
-        stop = min(start + ROWS_PER_TILE, grid.length)
-        first, last = grid.keys(start, stop)
-        hidden, border = grid.hidden(start, stop), grid.border(start)
-        if capture.bilinear:
-            shift = -row_mean[:, start:stop, None].to(query)
-            room = workspace.tile(query, grid, stop - start, last - first)
-            tile = torch.baddbmm(shift, query[:, start:stop], key[:, first:last].transpose(1, 2), out=room)
-        else:
-            tile = capture.logits(view.head, view.positions(start, stop), view.positions(first, last))
-            total = tile.masked_fill(hidden, 0).sum(-1, dtype=torch.float64)
-            row_mean[:, start:stop] = total / counts[start:stop]
-            tile = tile - row_mean[:, start:stop, None].to(tile)
-        edge, veil = tile[..., border], hidden[:, border]
+    for start, stop, tile in view.tiles(workspace):
+        edge, seen = tile[..., grid.border(start)], grid.seen(start, stop).to(tile)
+        # A factor hides pairs several times faster than a masked fill, and products of queries and keys are finite.
+        edge.mul_(seen)
+        # Means in the logits' own precision: what they are off by stays in the centred logits, and is as small.
+        means = tile.sum(-1) / grid.row_counts[start:stop].to(tile)
+        row_mean[:, start:stop] = means
+        tile.sub_(means[..., None])
+        edge.mul_(seen)
         if early is not None:
-            edge.masked_fill_(veil, float("-inf"))
-            masses += early.masses(log_sums(tile, grid, workspace), row_mean[:, start:stop], start)
-        edge.masked_fill_(veil, 0)
+            masses += early.masses(log_sums(tile, start, grid, workspace), means, start)
         flat = tile.flatten(1)
         row_variance += flat @ flat.T
-        add_diagonals(sums, tile, start - first, grid, workspace)
+        add_diagonals(sums, tile, start - grid.keys(start, stop)[0], grid, workspace)
         if gram is not None:
             earlier += (flat @ gram.values[place : place + flat.shape[1]].to(flat)).double()
             place = gram.add(place, tile)
@@ -338,9 +358,9 @@ class EarlyLogits:
     def of(cls, view: HeadView) -> "EarlyLogits":
         """Of every row of a view in the order of the sequence."""
         capture, dropped = view.capture, view.dropped
-        rows, early = torch.arange(dropped, dropped + view.grid.length), torch.arange(max(1, dropped))
-        logits = capture.logits(view.head, rows, early)
+        logits = capture.logits(view.head, slice(dropped, None), slice(0, max(1, dropped)))
         if capture.window is not None:
+            rows, early = torch.arange(dropped, capture.length), torch.arange(max(1, dropped))
             logits = logits.masked_fill(rows[:, None] - early >= capture.window, float("-inf"))
         spent = logits.logsumexp(-1) if dropped else torch.full_like(logits[..., 0], float("-inf"))
         return cls(logits[..., 0], spent, None if capture.sinks is None else capture.sinks[view.head].to(logits))
@@ -360,9 +380,15 @@ class EarlyLogits:
         return torch.stack([(first - total).exp().sum(-1), (dropped - total).exp().sum(-1)]).double()
 
 
-def log_sums(tile: Float[Tensor, "batch row key"], grid: PairGrid, workspace: Workspace) -> Float[Tensor, "batch row"]:
-    """Log-sum-exp of each row of a tile that is centred by row, with hidden pairs at -inf."""
-    room = workspace.scratch(tile, grid, tile.shape[1], tile.shape[2])
+def log_sums(
+    tile: Float[Tensor, "batch row key"], start: int, grid: PairGrid, workspace: Workspace
+) -> Float[Tensor, "batch row"]:
+    """Log-sum-exp over the pairs of the grid of each row of a tile that is centred by row, its first row `start`."""
+    stop = start + tile.shape[1]
+    room = torch.exp(tile, out=workspace.scratch(tile, grid, tile.shape[1], tile.shape[2]))
+    room[..., grid.border(start)].mul_(grid.seen(start, stop).to(tile))
     # The largest of numbers with mean 0 is at least 0, so nothing vanishes; what overflows is done the careful way.
-    total = torch.exp(tile, out=room).sum(-1).log_()
-    return total if bool(torch.isfinite(total).all()) else tile.logsumexp(-1)
+    total = room.sum(-1).log_()
+    if math.isfinite(float(total.sum())):
+        return total
+    return tile.masked_fill(grid.hidden(start, stop), float("-inf")).logsumexp(-1)

@@ -136,14 +136,15 @@ class LayerCapture:
         return head // (self.query.shape[1] // self.key.shape[1])
 
     def logits(
-        self, head: int, query: Int[Tensor, " query"], key: Int[Tensor, " key"]
+        self, head: int, query: Int[Tensor, " query"] | slice, key: Int[Tensor, " key"] | slice
     ) -> Float[Tensor, "batch query key"]:
         """Logits in nats of one head at the given positions, before the mask and the softmax.
 
-        scale * <q, k> + bias, or its soft-capped value where the layer caps it: what the softmax will see.
+        scale * <q, k> + bias, or its soft-capped value where the layer caps it: what the softmax will see. Runs of
+        positions as slices are read in place.
         """
         keys = self.key[:, self.key_head(head)][:, key]
-        values = (self.query[:, head][:, query] * self.scale) @ keys.transpose(1, 2)
+        values = (self.query[:, head][:, query] @ keys.transpose(1, 2)) * self.scale
         if self.softcap is not None:
             values = self.softcap * torch.tanh(values / self.softcap)
         if self.bias is not None:
