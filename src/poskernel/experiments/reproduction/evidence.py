@@ -15,6 +15,7 @@ from poskernel.errors import InputError, lookup
 from poskernel.experiments.comparison import Comparison, compare
 from poskernel.experiments.reproduction.agreement import Statistic
 from poskernel.experiments.study_rows import DEFAULT_RULE, KEY, StudyRows, keyed
+from poskernel.experiments.trained_kernels import NAME as TRAINED_KERNELS
 from poskernel.models.training import Recipe
 from poskernel.models.transformer import Architecture
 from poskernel.statistics import Estimate, mean
@@ -56,7 +57,7 @@ class Evidence:
     @classmethod
     def from_results(cls, folder: Path, seed: int = 0) -> "Evidence":
         """The committed rows of every study that is in a folder; InputError where there is none."""
-        names = [name for name in STUDIES if (folder / name / ROWS_FILE).exists()]
+        names = [name for name in (*STUDIES, TRAINED_KERNELS) if (folder / name / ROWS_FILE).exists()]
         if not names:
             raise InputError(f"'{folder}' holds no STUDY/{ROWS_FILE}: give the folder that `study run --out` wrote to.")
         return cls({name: keyed(read_results(folder / name)[1]) for name in names}, f"the folder {folder}", seed)
