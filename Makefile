@@ -41,9 +41,10 @@ types: $(BIN)/poskernel
 imports: $(BIN)/poskernel
 	$(BIN)/lint-imports
 
-# One torch thread a worker; a file's tests stay together, so that what they share is made once.
+# One torch thread a worker; a file's tests stay together, so that what they share is made once. Files are begun in the
+# order that tests/conftest.py gives: the longest first.
 pytest: $(BIN)/poskernel lint types imports
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 docs: $(BIN)/poskernel
 	$(BIN)/python -m sphinx -W --keep-going -b html docs out/docs

@@ -2,9 +2,14 @@
 
 import pkgutil
 import re
+import sys
 from importlib import import_module, metadata
+from pathlib import Path
 
 from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parent))
+from parts import with_parts
 
 project = "poskernel"
 author = "The poskernel developers"
@@ -49,6 +54,11 @@ def write_modules(_app: Sphinx, _page: str, source: list[str]) -> None:
     source[0] = MODULES.sub(sections, source[0])
 
 
+def write_parts(app: Sphinx, _page: str, source: list[str]) -> None:
+    """A line `% part: ...` in a page becomes what `parts.py` computes for it."""
+    source[0] = with_parts(source[0], app.config.parts_omitted)
+
+
 def escape_prose(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
     """Docstrings are prose with code between backticks: bars and stars outside of them are formulas, not markup."""
     for number, line in enumerate(lines):
@@ -61,3 +71,6 @@ def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
     app.connect("autodoc-process-docstring", escape_prose)
     app.connect("source-read", write_modules)
+    app.connect("source-read", write_parts)
+    # Names of parts that a build need not compute: the suite tries those of a minute on smaller cases.
+    app.add_config_value("parts_omitted", [], "env", list)

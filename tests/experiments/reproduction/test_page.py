@@ -1,13 +1,23 @@
 """The page of a study: every section, its files, under 5 MB, from whatever rows there are."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from poskernel.errors import InputError
 from poskernel.experiments.reproduction.evidence import Evidence
 from poskernel.experiments.reproduction.output import Output
-from poskernel.experiments.reproduction.page import THEMES, coverage_section, write_report
+from poskernel.experiments.reproduction.page import (
+    DOCUMENTED,
+    THEMES,
+    coverage_section,
+    page_html,
+    section_html,
+    write_report,
+)
+from poskernel.report.page import Finding, Section
 
 
 def test_the_papers_page_is_whole(evidence, tmp_path):
@@ -59,3 +69,20 @@ def test_clashing_files_are_said(tables, tmp_path):
     found = Evidence({"paper": paper, "quick": paper.assign(value=paper["value"] + 1e-6)}, "two machines")
     sentences = [finding.sentence for finding in coverage_section(["paper"], found, Output(tmp_path)).findings]
     assert any("different values" in sentence for sentence in sentences)
+
+
+def test_a_page_of_the_documentation_from_the_committed_rows(tmp_path):
+    committed = Evidence.from_results(Path(__file__).parents[3] / "results")
+    page = page_html("paper", committed, tmp_path)
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    assert titles[0] == "What was measured" and "The taxonomy" in titles and set(titles) >= DOCUMENTED
+    by_title = dict(zip(titles, page.split("<h2>")[1:], strict=True))
+    with_tables = {title for title, text in by_title.items() if "<table" in text}
+    assert {"What was measured", "Headlines", "Depth"} <= with_tables <= DOCUMENTED  # a study without rows has none
+    assert page.count("<img") >= 8 and "</script" not in page
+
+
+def test_words_of_a_documented_section_are_escaped():
+    section = Section("A < B", "Is x < y?", [Finding("1 < 2:", "<3>", "a & b")], text="Not `x<y`.")
+    page = section_html(section)
+    assert "<3>" not in page and "&lt;3&gt;" in page and "a &amp; b" in page and "<code>x&lt;y</code>" in page

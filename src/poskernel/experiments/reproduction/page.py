@@ -44,6 +44,8 @@ THEMES: dict[str, tuple[Sections, ...]] = {
 """The sections of each further study of the paper."""
 MAIN: tuple[Sections, ...] = (headline_sections, cells_sections, grading_sections, depth_sections)
 """The sections of the main study."""
+DOCUMENTED = {"What was measured", "Headlines", "Depth", "Selection rules", "Scale", "Training length", "Induction"}
+"""Sections whose tables a page of the documentation has too; the report has all."""
 
 
 def sections_of(name: str, evidence: Evidence, output: Output) -> "list[Section]":
@@ -76,6 +78,40 @@ def coverage_section(names: list[str], evidence: Evidence, output: Output) -> "S
     return Section(
         "What was measured", "Which measurements are there, and which are missing?", findings, [panel], text=text
     )
+
+
+def page_html(name: str, evidence: Evidence, folder: Path) -> str:
+    """A study's sections for a page of the documentation: question, text, findings, figures, and some of the tables.
+
+    What was measured stands first. Figures and tables are saved in the folder too.
+    """
+    output = Output(folder)
+    names = ["paper", *THEMES] if name == "paper" else [name]
+    sections = [coverage_section(names, evidence, output), *sections_of(name, evidence, output)]
+    return "\n".join(map(section_html, sections))
+
+
+def section_html(section: "Section") -> str:
+    """One section of such a page."""
+    import html
+
+    from poskernel.report.page import FigurePanel, TablePanel, prose
+
+    parts = [f"<h2>{html.escape(section.title)}</h2>", f"<p><em>{html.escape(section.question)}</em></p>"]
+    parts.append(str(prose(section.text)))
+    found = [
+        f"{html.escape(each.sentence)} <b>{html.escape(each.number)}</b>"
+        + (f" ({html.escape(each.method)})" if each.method else "")
+        for each in section.findings
+    ]
+    parts.append("<ul>" + "".join(f"<li>{each}</li>" for each in found) + "</ul>")
+    for panel in section.panels:
+        if isinstance(panel, FigurePanel):
+            alt = html.escape(panel.alt, quote=True)
+            parts.append(f'<img src="{panel.source}" alt="{alt}" style="width: 100%; background: white">')
+        elif isinstance(panel, TablePanel) and section.title in DOCUMENTED:
+            parts.append(f'<div style="overflow-x: auto">{panel.html}</div>')
+    return "\n".join(parts)
 
 
 def write_report(name: str, evidence: Evidence, folder: Path) -> Path:
