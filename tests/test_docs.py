@@ -108,6 +108,15 @@ def test_a_table_of_claims_is_run_when_it_is_shown(parts: ModuleType) -> None:
         assert f'href="#{check.name}"' in found and f"<td>{check.n}</td>" in found
 
 
+IN_SMALL_ELSEWHERE = ("theorem-1", "proposition-2-rate", "proposition-2-fitted", "proposition-2-hypothesis",
+                      "proposition-2-existence", "proposition-3a", "open-case-search")  # fmt: skip
+"""Claims that the tests of the theory run on smaller cases alone; all others run there as they do for the page."""
+
+
+def test_claims_hold_as_the_page_runs_them(parts: ModuleType) -> None:
+    assert parts.claims(" ".join(IN_SMALL_ELSEWHERE)).count("<td>yes</td>") == len(IN_SMALL_ELSEWHERE)
+
+
 def test_parts_that_are_left_out_say_so_and_all_others_are_there(site: Path, parts: ModuleType) -> None:
     asked = {
         page: re.findall(r"^% part: (\w+)", page.read_text(), re.MULTILINE) for page in (ROOT / "docs").rglob("*.md")
