@@ -1,5 +1,6 @@
 """Proofs of emptiness: whole numbers that cancel, equations that withstand rounding, and nothing else."""
 
+import math
 from fractions import Fraction
 from operator import mul
 
@@ -57,6 +58,25 @@ def test_no_dual_weights_no_proof():
 def test_whole_numbers_are_found_by_column():
     whole, exact = whole_numbers(np.array([[0.3, 1.0, 0.0], [0.6, 0.7, 0.0]]))
     assert exact.tolist() == [True, False, True] and whole[:, 0].tolist() == [1, 2]
+
+
+SIZES = st.one_of(
+    st.integers(-3, 3).map(float), st.integers(-5000, 5000).map(float), st.sampled_from([0.1, 0.3, 0.5, 1e-3, 1 / 3])
+)
+
+
+@given(st.lists(SIZES, min_size=1, max_size=6), st.sampled_from([1.0, 3.0, 0.1, 2.0**60, 2.0**-60]))
+@example([2000.0, 2001.0], 1.0)
+@settings(deadline=None)
+def test_whole_numbers_are_the_largest_unit_s_counts(entries, scale):
+    column = [entry * scale for entry in entries]
+    exactly = [Fraction(entry) for entry in column]
+    least = min((abs(entry) for entry in exactly if entry), default=Fraction(1))
+    parts = math.lcm(*((entry / least).denominator for entry in exactly))
+    whole, exact = whole_numbers(np.array(column)[:, None])
+    assert exact[0] == (parts <= 1000 and max(abs(entry / least * parts) for entry in exactly) < 2**53)
+    if exact[0]:
+        assert whole[:, 0].tolist() == [entry / least * parts for entry in exactly]
 
 
 def test_a_product_that_rounds_to_an_entry_is_not_that_entry():

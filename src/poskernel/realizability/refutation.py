@@ -39,16 +39,32 @@ def refuted(rows: Rows, upper: Columns, dual: Float[np.ndarray, " constraint"] |
 
 def whole_numbers(rows: Rows) -> tuple[Rows, Marked]:
     """Each column in the largest unit that its entries are whole numbers of, and whether there is a simple one."""
-    whole, exact = np.zeros_like(rows), np.zeros(rows.shape[1], dtype=bool)
-    for column, entries in enumerate(rows.T):
-        values = [Fraction(entry) for entry in entries.tolist()]
-        least = min((abs(value) for value in values if value), default=Fraction(1))
-        parts = math.lcm(*{(value / least).denominator for value in values})
-        counts = [value / least * parts for value in values]
-        exact[column] = parts <= LARGEST_DENOMINATOR and max(map(abs, counts), default=0) < 2**53
-        if exact[column]:
-            whole[:, column] = [int(count) for count in counts]
+    exact = np.isin(rows, (-1.0, 0.0, 1.0)).all(axis=0)  # their own counts, as of one-hot features
+    whole = np.where(exact, rows, 0.0)
+    for column in np.flatnonzero(~exact):
+        sizes, which = np.unique(np.abs(rows[:, column]), return_inverse=True)
+        counts = counts_of_unit(sizes)
+        if counts is not None:
+            whole[:, column], exact[column] = np.copysign(counts[which], rows[:, column]), True
     return whole, exact
+
+
+def counts_of_unit(sizes: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"] | None:
+    """Distinct sizes, not all 0, in the largest unit that all are whole numbers of; None where the least is too many."""
+    if (sizes == np.rint(sizes)).all() and sizes.max(initial=0.0) < 2**53:
+        counted = sizes.astype(np.int64)
+        unit = np.gcd.reduce(counted)
+        return counted / unit if counted[counted > 0].min() // unit <= LARGEST_DENOMINATOR else None
+    least = Fraction(sizes[sizes > 0].min())
+    parts, counts = 1, []
+    for size in sizes.tolist():
+        count = Fraction(size) / least
+        parts = math.lcm(parts, count.denominator)
+        if parts > LARGEST_DENOMINATOR:
+            return None
+        counts.append(count)
+    found = np.array([int(count * parts) for count in counts], dtype=float)
+    return found if found.max() < 2**53 else None
 
 
 def cancels(support: Rows, share: Float[np.ndarray, " constraint"], bounded: Marked, resolution: Columns) -> bool:
