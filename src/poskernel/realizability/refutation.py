@@ -50,7 +50,7 @@ def whole_numbers(rows: Rows) -> tuple[Rows, Marked]:
 
 
 def counts_of_unit(sizes: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"] | None:
-    """Distinct sizes, not all 0, in the largest unit that all are whole numbers of; None where the least is too many."""
+    """Distinct sizes, not all 0, in their largest common unit; None where the least is too many of it."""
     if (sizes == np.rint(sizes)).all() and sizes.max(initial=0.0) < 2**53:
         counted = sizes.astype(np.int64)
         unit = np.gcd.reduce(counted)
