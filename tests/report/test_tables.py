@@ -71,11 +71,14 @@ def test_html_is_escaped_and_scoped():
 
 
 def test_a_link_leads_in_html_and_is_its_text_elsewhere():
-    table = pd.DataFrame({"name": [Link("a < b", "#c&d"), Link("here", anchor="c"), Link("plain & text")]})
+    table = pd.DataFrame(
+        {"name": [Link("a < b", "#c&d"), Link("here", anchor="c"), Link("plain & text"), Link("a.b:c_d.", "#c")]}
+    )
     html = str(html_text(table, caption="links"))
     assert '<a href="#c&amp;d">a &lt; b</a>' in html and '<span id="c">here</span>' in html
     assert '<th scope="row">plain &amp; text</th>' in html
-    assert csv_text(table) == "name\na < b\nhere\nplain & text\n"
+    assert "a.<wbr>b:<wbr>c_<wbr>d.</a>" in html
+    assert csv_text(table) == "name\na < b\nhere\nplain & text\na.b:c_d.\n"
     assert r"plain \& text" in latex_text(table, caption="links", label="links")
 
 

@@ -64,8 +64,8 @@ class Link:
 
     @property
     def html(self) -> Markup:
-        """The text, escaped, with its address and anchor."""
-        words = escape(self.text)
+        """The text, escaped, with its address and anchor; a long path may break after its separators."""
+        words = Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[./:#_])(?=.)", self.text))
         if self.address:
             words = Markup('<a href="{}">{}</a>').format(self.address, words)
         return Markup('<span id="{}">{}</span>').format(self.anchor, words) if self.anchor else words
