@@ -59,9 +59,38 @@ def test_a_rotary_kernel_of_constant_means_is_its_lines():
     assert found.explained == pytest.approx(1)
     # Rotating by +theta t takes q (first, second halves as real and imaginary part) to q e^(i theta t).
     planes = torch.complex(query[:4], query[4:]) * torch.complex(key[:4], key[4:]).conj()
-    torch.testing.assert_close(found.amplitude[:2], planes.abs()[:2], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.phase[:2], planes.angle()[:2], rtol=1e-5, atol=1e-5)
+    # The two unresolved lines share directions; that the least amplitudes are given for them moves the others a little.
+    torch.testing.assert_close(found.amplitude[:2], planes.abs()[:2], rtol=5e-3, atol=0)
+    torch.testing.assert_close(found.phase[:2], planes.angle()[:2], rtol=0, atol=5e-3)
     assert found.resolved.tolist() == [True, True, False, False]
+
+
+def test_lines_that_a_length_does_not_tell_apart_keep_small_amplitudes_and_their_sum():
+    """Lines of SmolLM2's rotary layer, known amplitudes of 0.5 nats, noise of 0.01 nats, 40 offsets only."""
+    own = 100_000.0 ** -(torch.arange(15).double() / 15)
+    generator = torch.Generator().manual_seed(3)
+    d = torch.arange(40, dtype=torch.float64)[:, None]
+    phase = torch.rand(15, generator=generator).double()
+    clean = 0.5 * (d * own + phase).cos().sum(-1)
+    g = clean + 0.01 * torch.randn(40, generator=generator, dtype=torch.float64)
+    found = line_spectra(g[None], own, draws=2)[0]
+    # Plain least squares, which is what the same columns give without care, cancels lines of millions of nats.
+    columns = torch.cat([torch.ones(40, 1), (d * own).cos(), (d * own).sin()], 1).double()
+    plain = torch.linalg.lstsq(columns, g[:, None], driver="gelsd").solution[1:, 0]
+    assert plain.abs().max() > 1e3
+    assert found.amplitude.max() < 15 * 0.5
+    assert found.directions < 1 + 2 * 15
+    # The strongest line that the length resolves is near its own value; the sum of all is g.
+    assert float(found.amplitude[0]) == pytest.approx(0.5, abs=0.05)
+    summed = found.level + (found.amplitude * (d * own + found.phase).cos()).sum(-1)
+    assert float((summed - clean).abs().max()) < 0.05
+    assert 0 <= found.rest_share < 1e-3
+
+
+def test_well_separated_lines_lose_no_direction():
+    found = line_spectra(planted(400, *lines(0))[None], OWN[:4], draws=2)[0]
+    assert found.directions == 9
+    assert found.rest_share == pytest.approx(0, abs=1e-9)
 
 
 def test_own_frequencies_beat_random_ones_and_other_kernels_do_not():
