@@ -27,6 +27,7 @@ from poskernel.experiments.pretrained.protocol_units import (
     ProductProtocolUnit,
     relative_depth,
 )
+from poskernel.statistics import Estimate
 from poskernel.study.units import Unit
 
 if TYPE_CHECKING:
@@ -78,10 +79,19 @@ def estimates(models: "pd.DataFrame", keys: Sequence[str], name: str) -> "pd.Dat
     import pandas as pd
 
     kept = models.dropna(subset="value")
-    return pd.DataFrame([
+    found = [
         {**dict(zip(keys, group, strict=True)), name: statistics.mean(values)}
         for group, values in kept.groupby(list(keys), sort=False)["value"]
-    ])  # fmt: skip
+    ]
+    return pd.DataFrame(found, columns=[*keys, name])
+
+
+def beside(table: "pd.DataFrame", one: "pd.DataFrame", name: str) -> "pd.DataFrame":
+    """A further column of estimates, undefined where a model gave no number."""
+    keys = [key for key in one.columns if key != name]
+    joined = table.merge(one, on=keys, how="left", sort=False)
+    absent = statistics.undefined(0, "undefined: not measured")
+    return joined.assign(**{name: [value if isinstance(value, Estimate) else absent for value in joined[name]]})
 
 
 def comparison(rows: "pd.DataFrame") -> "pd.DataFrame":
@@ -98,11 +108,11 @@ def comparison(rows: "pd.DataFrame") -> "pd.DataFrame":
         ("first_mass", "on token 0"),
     )
     columns += tuple((f"{term}_share", f"{term}, split") for term in ("key", "query", "interaction"))
-    found: pd.DataFrame | None = None
+    found = pd.DataFrame([{"model": model.name, "depth": part} for model in MODELS for part in PARTS])
     for metric, name in columns:
-        one = estimates(of_models(heads, metric, median, {}, undefined=0.0), keys, name)
-        found = one if found is None else found.merge(one, on=keys)
-    assert found is not None
+        # Model by model: what is missing of one is seen by what it has elsewhere, and models differ in size.
+        parts = [of_models(heads, metric, median, {"model": each.name}, undefined=0.0) for each in MODELS]
+        found = beside(found, estimates(pd.concat(parts), keys, name), name)
     return found
 
 
@@ -111,16 +121,16 @@ def products(rows: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
     chosen = rows[rows["protocol"].eq("product")]
-    found: pd.DataFrame | None = None
+    found = pd.DataFrame([{"model": model.name, "layer": layer} for model in MODELS for layer in model.product_layers])
     for metric in ("position", "additive_token", "additive_input", "both_input", "free_input", "leakage"):
         parts = [
-            of_models(chosen, metric, mean, {"layer": layer}).assign(layer=int(layer))
-            for layer in sorted(chosen["layer"].dropna().unique())
+            of_models(chosen, metric, mean, {"model": model.name, "layer": layer}).assign(layer=layer)
+            for model in MODELS
+            for layer in model.product_layers
         ]
-        one = estimates(pd.concat(parts), ["model", "layer"], metric.replace("_", ", "))
-        found = one if found is None else found.merge(one, on=["model", "layer"])
-    assert found is not None
-    return found.sort_values(["model", "layer"], kind="stable")
+        name = metric.replace("_", ", ")
+        found = beside(found, estimates(pd.concat(parts), ["model", "layer"], name), name)
+    return found
 
 
 def changed(rows: "pd.DataFrame") -> "pd.DataFrame":

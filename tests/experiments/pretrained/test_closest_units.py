@@ -29,7 +29,7 @@ from poskernel.statistics import mean
 OFFSET = torch.arange(200, dtype=torch.float64)
 KERNELS = {
     SHARP: 6.0 * (OFFSET == 1),
-    SLOW: -1.2 * torch.log1p(OFFSET / 16),
+    SLOW: -1.6 * torch.log1p(OFFSET / 24),
     UNIFORM: 0.01 * torch.sin(OFFSET),
     None: 5.0 * torch.exp(-(((OFFSET - 60) / 6) ** 2)),
 }

@@ -18,6 +18,7 @@ from poskernel.experiments.pretrained.models import (
     opened,
     text_windows,
 )
+from poskernel.models.text import corpus
 
 MODEL = PretrainedModel("tiny", "package:tiny", LAYERS, HEADS, True, (0, 1), "RoPE")
 
@@ -27,8 +28,9 @@ def test_windows_are_of_disjoint_documents_and_hold_no_other_token() -> None:
     first, second = (text_windows(words, "topics", number, 5, 4, 16) for number in (0, 1))
     assert first.shape == (4, 16) and not torch.equal(first, second)
     assert first.flatten().tolist() == words.encode(disjoint_text("topics", 0, 5))[:64]
-    whole = {line for line in disjoint_text("topics", 0, 5).splitlines() if len(line) > 60}
-    assert not whole & {line for line in disjoint_text("topics", 1, 5).splitlines() if len(line) > 60}
+    documents = set(corpus("topics").documents.values())
+    parts = [{each for each in documents if each in disjoint_text("topics", number, 5)} for number in range(5)]
+    assert set().union(*parts) == documents and all(len(part) < len(documents) / 2 for part in parts)
 
 
 def test_a_text_that_is_too_short_is_refused() -> None:

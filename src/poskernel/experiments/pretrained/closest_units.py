@@ -32,13 +32,15 @@ STATES = ("trained", "untrained")
 SHARP, SLOW, UNIFORM = "sharp_local", "slow_decay", "uniform"
 FALLING = -0.5
 """Rank correlation of g with the offset from which a kernel that is neither sharp nor uniform counts as decaying."""
+EVEN = 0.8
+"""Share of the offsets from which the weight that g alone would give counts as uniform."""
 HEAD_MEASURES = (
     Quantity("share", "variance of row-centred g over the within-row variance of single sequences' logits"),
     Quantity(
         "means_correlation", "correlation over offsets of g with the kernel that mean queries and keys alone make"
     ),
     Quantity(SHARP, "1 where half of the weight that g alone would give lies on offsets below 16, else 0"),
-    Quantity(UNIFORM, "1 where that weight is spread over at least half of the offsets, else 0"),
+    Quantity(UNIFORM, "1 where that weight is spread over at least 0.8 of the offsets (exp of its entropy), else 0"),
     Quantity(SLOW, "1 where it is neither and g falls with the offset (rank correlation below -0.5), else 0"),
     Quantity("positional", "agreement of logits before and after the keys of a row changed places"),
     Quantity("symbolic", "agreement of logits with those that followed their keys"),
@@ -165,7 +167,7 @@ def kernel_claims(kernel: HeadEstimate, kept: int) -> dict[str, float | str]:
     profile = Profile.of(kernel.g, kept, kernel.first_offset)
     g = kernel.g[: profile.resolved]
     sharp = profile.near_weight >= 0.5
-    uniform = not sharp and profile.effective_offsets >= profile.resolved / 2
+    uniform = not sharp and profile.effective_offsets >= EVEN * profile.resolved
     ranks = g.argsort().argsort().double()
     falling = float(torch.corrcoef(torch.stack([ranks, torch.arange(len(g)).double()]))[0, 1]) < FALLING
     return {

@@ -29,13 +29,20 @@ def median_r2(model: PretrainedModel) -> Measured:
     return lambda rows: by_seed(of_models(rows, "r2", median, kernels(model), undefined=0.0)).tolist()
 
 
+def smaller(first: "pd.Series[float]", second: "pd.Series[float]") -> Sequence[float]:
+    """The smaller number of each seed; nan where one of the two is missing."""
+    import pandas as pd
+
+    return pd.concat([first, second], axis=1).min(axis=1, skipna=False).tolist()
+
+
 def trained_signal(rows: "pd.DataFrame") -> Sequence[float]:
     """Mean signal over heads, trained less untrained, of the weaker rotary model."""
     gains = []
     for model in (SMOLLM2, GEMMA):
         found = [of_models(rows, "signal", mean, kernels(model, state)) for state in ("trained", "untrained")]
         gains.append(by_seed(found[0]) - by_seed(found[1]))
-    return gains[0].combine(gains[1], min).tolist() if len(gains[1]) else gains[0].tolist()
+    return smaller(gains[0], gains[1])
 
 
 def less_stationary(rows: "pd.DataFrame") -> Sequence[float]:
@@ -86,7 +93,7 @@ def further_moves(rows: "pd.DataFrame") -> Sequence[float]:
         circuit(rows, SMOLLM2, change, metric)
         for change, metric in (("moved by 2", "ahead_2"), ("moved by -1", "itself"))
     )
-    return two.combine(back, min).tolist()
+    return smaller(two, back)
 
 
 def above_noise(rows: "pd.DataFrame", model: PretrainedModel, keys: int) -> "pd.DataFrame":
