@@ -23,6 +23,7 @@ from poskernel.experiments.reproduction.robustness import (
 )
 from poskernel.experiments.reproduction.rope_scale import rope_scale_sections
 from poskernel.experiments.reproduction.rules import rules_sections
+from poskernel.experiments.reproduction.trained_heads import trained_heads_sections
 from poskernel.storage import write_whole
 from poskernel.study import STUDIES
 from poskernel.study.transfer import manifest
@@ -42,7 +43,10 @@ THEMES: dict[str, tuple[Sections, ...]] = {
     "sensitivity": (sensitivity_sections,),
 }
 """The sections of each further study of the paper."""
-MAIN: tuple[Sections, ...] = (headline_sections, cells_sections, grading_sections, depth_sections)
+MAIN: tuple[Sections, ...] = (
+    *(headline_sections, cells_sections, grading_sections, depth_sections),
+    trained_heads_sections,
+)
 """The sections of the main study."""
 DOCUMENTED = {"What was measured", "Headlines", "Depth", "Selection rules", "Scale", "Training length", "Induction"}
 """Sections whose tables a page of the documentation has too; the report has all."""
