@@ -43,7 +43,7 @@ def per_head(rows: "pd.DataFrame", where: Where, changes: Sequence[str], scope: 
     """
     keys = ["seed", "change", "layer", "head"]
     parts = {
-        name: chosen(rows, {**where, "metric": metric, "scope": at, "change": tuple(changes)})
+        name: chosen(rows, {"metric": metric, "scope": at, "change": tuple(changes), **where})
         for name, metric, at in (("said", "predicted_change", ONE), ("found", "distance_change", scope))
     }
     tables = {name: part[[*keys, "value", "status"]].rename(columns={"value": name}) for name, part in parts.items()}
@@ -108,16 +108,16 @@ def lost_unresolved(where: Where) -> Measured:
 
 def kernels_alone(rows: "pd.DataFrame") -> Sequence[float]:
     """Rank correlation of what kernels without content say with what is measured, small models."""
-    alone = rows[rows["metric"] == "kernel_change"].assign(metric="predicted_change")
-    found = rows[rows["metric"] == "distance_change"]
     import pandas as pd
 
+    alone = rows[rows["metric"] == "kernel_change"].assign(metric="predicted_change")
+    found = rows[rows["metric"] == "distance_change"]
     return by_seed(per_head(pd.concat([alone, found]), SMALL, RESOLVED), rank_correlation).tolist()
 
 
 def over_random(rows: "pd.DataFrame") -> Sequence[float]:
     """Mean over heads that have a control: change of distance by damped short planes less that by their controls."""
-    lines = chosen(rows, {**SMALL, "metric": "over_random", "change": LOW_PASS})
+    lines = chosen(rows, {"metric": "over_random", "change": LOW_PASS, **SMALL})
     kept = lines[lines["status"].isin(LOST) | lines["value"].notna()]
     return by_seed(kept.rename(columns={"value": "found"}), lambda each: float(each["found"].mean())).tolist()
 
@@ -130,7 +130,7 @@ def untrained_move(rows: "pd.DataFrame") -> Sequence[float]:
 
 def scored(rows: "pd.DataFrame", where: Where, metric: str, change: str, stretch: int = 1) -> "pd.Series[float]":
     """Loss or accuracy of models under a change of all layers, a seed each, at so many training lengths."""
-    lines = chosen(rows, {**where, "metric": metric, "scope": ALL, "change": change})
+    lines = chosen(rows, {"metric": metric, "scope": ALL, "change": change, **where})
     lines = lines[lines["length"] == stretch * lines["length"].min()]
     return lines.set_index("seed")["value"].astype(float).sort_index()
 
@@ -170,7 +170,7 @@ def local_over_global(change: str, sign: int = 1) -> Measured:
 
 def of_class(rows: "pd.DataFrame", words: str, metric: str, change: str | None = None) -> "pd.Series[float]":
     """A number of a word class, a seed each."""
-    where: Where = {"words": words, "metric": metric}
+    where: Where = {"metric": metric, "words": words}
     lines = chosen(rows, where if change is None else {**where, "change": change})
     return lines.set_index("seed")["value"].astype(float).sort_index()
 
