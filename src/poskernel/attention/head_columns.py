@@ -331,7 +331,7 @@ HEAD_COLUMNS: dict[str, Columns] = {
             "lines_random": "mean over random frequency sets of the same number and range",
             "lines_p": "share of random sets (add one) that explain as much",
             "line_frequencies": "radians a position",
-            "line_amplitudes": "nats",
+            "line_amplitudes": "nats; of lines that the length does not tell apart the least that make their sum",
             "line_phases": "radians",
             "line_resolved": "whether the wavelength fits into the offsets",
             "fourier_peak": "frequency with the most power, radians a position",
