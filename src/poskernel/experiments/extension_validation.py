@@ -30,6 +30,7 @@ from poskernel.experiments.extension_agreement import LagMeans, agreement, corre
 from poskernel.experiments.extension_texts import TEXTS, text_named
 from poskernel.study import Store
 from poskernel.study.grid import Cell, canonical
+from poskernel.study.progress import PlainLines
 from poskernel.study.runner import run
 from poskernel.study.transfer import write_results
 from poskernel.study.units import Measurement, Status, Unit
@@ -369,6 +370,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--measured-length", type=int, default=MEASURED)
     parser.add_argument("--sequences", type=int, default=SEQUENCES)
+    parser.add_argument(
+        "--progress", type=Path, default=Path("out/extension.log"), help="file of lines that say how far it is"
+    )
     given = parser.parse_args(arguments)
     default = ExtensionValidation()
     asked = ExtensionValidation(
@@ -380,8 +384,9 @@ def main(arguments: list[str] | None = None) -> int:
         measured_length=given.measured_length,
         sequences=given.sequences,
     )
-    with Store(given.store) as store:
-        summary = run(asked, store, given.workers)
+    given.progress.parent.mkdir(parents=True, exist_ok=True)
+    with Store(given.store) as store, given.progress.open("a", encoding="utf-8") as lines:
+        summary = run(asked, store, given.workers, PlainLines(lines))
         command = ["python", "-m", "poskernel.experiments.extension_validation", *(arguments or sys.argv[1:])]
         write_results(asked, store, given.out, command)
     sys.stderr.write(f"{summary}\n")
