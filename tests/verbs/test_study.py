@@ -177,3 +177,14 @@ def test_a_report_of_nothing(tiny, capsys):
     assert "did you mean 'paper'" in capsys.readouterr().err
     assert cli.main(["study", "report", "paper", "--results", "kept"]) == 2
     assert "'kept' holds no STUDY/rows.parquet" in capsys.readouterr().err
+
+
+def test_kernels_of_trained_heads(tiny, capsys, monkeypatch):
+    from poskernel.experiments.trained_kernels import TrainedKernels
+
+    small, real = TrainedKernels(STUDIES["tiny"]), TrainedKernels.units
+    monkeypatch.setattr(TrainedKernels, "units", lambda self: real(small))
+    assert cli.main(["study", "kernels", "nowhere"]) == 2 and "is no folder" in capsys.readouterr().err
+    (tiny / "empty").mkdir()
+    assert cli.main(["study", "kernels", "empty", "--workers", "1", "--store", "other.sqlite", "-q"]) == 1
+    assert "all 2 heads failed" in capsys.readouterr().err and not list((tiny / "empty").iterdir())
