@@ -134,10 +134,11 @@ E4 = Experiment(
         "that is less), to the length, and beyond it (unresolved). The prediction puts the band's mean logits along "
         "diagonals, of other sequences, into the logits. Controls: 5 draws of random planes with the same within-row "
         "logit energy, head by head; whole queries times the gain; untrained models. With sinusoidal positions bands "
-        "are taken out of the means of queries and keys. Loss at one, two and four training lengths. Dyck-2 brackets "
-        "and blocks of four reordered (two layers of width 64, length 64) with RoPE. Queries of function words or "
-        f"content words alone. SmolLM2-135M on {TEXTS} disjoint parts of the corpus, {SEQUENCES} x {LENGTH} tokens "
-        f"each, bands damped. Quick version: {QUICK.description}."
+        "are taken out of the means of queries and keys. Loss at one, two and four training lengths, on as many tokens "
+        "(controls of bands at one). Dyck-2 brackets and blocks of four reordered (two layers of width 64, length 64) "
+        "with RoPE. Queries of function words or content words alone. SmolLM2-135M on "
+        f"{TEXTS} disjoint parts of the corpus, {SEQUENCES} x {LENGTH} tokens each, bands damped. Quick version: "
+        f"{QUICK.description}."
     ),
     measures=(*DISTANCES, LOSS, ACCURACY, CLASS_DISTANCE, CLASS_LOSS),
     predictions=PREDICTIONS,

@@ -40,7 +40,7 @@ from poskernel.experiments.spectral.band_changes import (
     short_wavelength,
 )
 from poskernel.experiments.spectral.word_filters import class_parts, class_values
-from poskernel.models.language import Text, held_out
+from poskernel.models.language import HeldOut, Text, held_out
 from poskernel.models.language_training import TrainedLanguage
 from poskernel.models.text import Split, tokenized
 from poskernel.models.training import initial_model
@@ -81,10 +81,12 @@ def plane_changes(gains: Sequence[float]) -> list[str]:
     return [gained(band, gain) for band in Band for gain in gains]
 
 
-def scored_changes(gains: Sequence[float]) -> list[str]:
-    """Everything that is scored in all layers at once."""
-    controls = [name for band in CONTROLLED for name in (at_matched(band), random_for(band))]
-    return [NONE, *plane_changes(gains), *(gained("all", gain) for gain in gains), *controls]
+def scored_changes(gains: Sequence[float], stretch: int = 1) -> list[str]:
+    """Everything that is scored in all layers at once; the controls of bands at the training length alone."""
+    names = [NONE, *plane_changes(gains), *(gained("all", gain) for gain in gains)]
+    if stretch == 1:
+        names += [name for band in CONTROLLED for name in (at_matched(band), random_for(band))]
+    return names
 
 
 def distance_parts(
@@ -171,11 +173,11 @@ def over_random(
 
 
 def scores(
-    model: Any, changes: Mapping[str, Sequence[Change]], gains: Sequence[float], score: Callable[[], float]
+    model: Any, changes: Mapping[str, Sequence[Change]], names: Sequence[str], score: Callable[[], float]
 ) -> dict[str, float | str]:
-    """A model's score under every change, the mean over draws where it is random."""
+    """A model's score under every change of those names, the mean over draws where it is random."""
     found: dict[str, float | str] = {}
-    for name in scored_changes(gains):
+    for name in names:
         draws = [()] if name == NONE else changes.get(name, [])
         values = []
         for interventions in draws:
@@ -202,8 +204,8 @@ class SpectralUnit(LanguageUnit):
         length = self.cell.train_length
         found: list[tuple[Cell, str, int]] = [
             (self.cell.at(scope=ALL, change=name), self.scored, stretch * length)
-            for name in scored_changes(GAINS)
             for stretch in STRETCHES
+            for name in scored_changes(GAINS, stretch)
         ]
         if self.scored == ACCURACY.name:
             return found
@@ -223,7 +225,8 @@ class SpectralUnit(LanguageUnit):
         everything = {**changes.changes(), **changes.controls()}
         length, values = self.cell.train_length, dict[tuple[Cell, str, int], float | str]()
         for stretch in STRETCHES:
-            found = scores(trained.model, everything, GAINS, partial(self.score, trained.model, stretch * length))
+            names, score = scored_changes(GAINS, stretch), partial(self.score, trained.model, stretch)
+            found = scores(trained.model, everything, names, score)
             values |= {
                 (self.cell.at(scope=ALL, change=name), self.scored, stretch * length): each
                 for name, each in found.items()
@@ -234,7 +237,7 @@ class SpectralUnit(LanguageUnit):
             inside = changes.changes([layer])
             for name in (gained(band, DAMPED) for band in Band):
                 with intervening(trained.model, *inside[name][0]):
-                    loss = self.score(trained.model, length)
+                    loss = self.score(trained.model)
                 values[self.cell.at(scope=ONE, change=name, layer=layer), LOSS.name, length] = loss
         return values | self.distances(trained.model, changes) | self.words(trained.model, changes)
 
@@ -268,11 +271,16 @@ class SpectralUnit(LanguageUnit):
             return held_out_tokens(source, sequences, length)
         return source.draw(random_stream(self.seed, f"{Split.TEST}/planes"), sequences, length).tokens
 
-    def score(self, model: Transformer, length: int) -> float:
-        """Loss or accuracy on test sequences of a length."""
-        recipe = dataclasses.replace(self.cell.condition.recipe, evaluation_windows=self.grid.sequences)
-        found = held_out(model, recipe, self.seed, length, Split.TEST)
+    def score(self, model: Transformer, stretch: int = 1) -> float:
+        """Loss or accuracy on test sequences of so many training lengths."""
+        found = scored_on_test(self, model, stretch, self.grid.sequences)
         return found.loss if self.scored == LOSS.name else found.accuracy
+
+
+def scored_on_test(unit: LanguageUnit, model: Transformer, stretch: int, sequences: int) -> HeldOut:
+    """How well a model does on test sequences of so many training lengths: fewer of longer ones, as many tokens."""
+    recipe = dataclasses.replace(unit.cell.condition.recipe, evaluation_windows=max(1, sequences // stretch))
+    return held_out(model, recipe, unit.seed, stretch * unit.cell.train_length, Split.TEST)
 
 
 @dataclass(frozen=True)
@@ -304,12 +312,12 @@ class FilterUnit(LanguageUnit):
         short = short_wavelength(length)
         heads = heads_of(self.cell)
         for stretch in STRETCHES:
-            windows = held_out_tokens(source, self.grid.sequences, stretch * length)
+            windows = held_out_tokens(source, max(2, self.grid.sequences // stretch), stretch * length)
             means = position_means(model, windows)
             for name in (NONE, *FILTERED):
                 change = [] if name == NONE else [MeanFilter(heads, means, FILTERED[name], short)]
                 with intervening(model, *change):
-                    loss = self.loss(model, stretch * length)
+                    loss = scored_on_test(self, model, stretch, self.grid.sequences).loss
                 values[self.cell.at(scope=ALL, change=name), LOSS.name, stretch * length] = loss
                 if stretch == 1 and change:
                     values |= self.distances(
@@ -329,8 +337,3 @@ class FilterUnit(LanguageUnit):
             for (layer, head), found in consumer.found.items()
             for each in DISTANCES[:3]
         }
-
-    def loss(self, model: Transformer, length: int) -> float:
-        """On as many windows of test documents as heads are measured on."""
-        recipe = dataclasses.replace(self.cell.condition.recipe, evaluation_windows=self.grid.sequences)
-        return held_out(model, recipe, self.seed, length, Split.TEST).loss

@@ -64,7 +64,7 @@ class PretrainedBandUnit(ExperimentUnit):
         windows = text_windows(loaded, cell.source, self.seed, self.texts, cell.sequences, cell.length)
         changes = BandChanges.of(source, source.heads, windows[:MEASURED_FOR_ENERGY], FIRST, self.seed)
         everything = {**changes.changes(), **changes.controls()}
-        found = scores(source, everything, DAMPING, lambda: next_token_loss(source, windows))
+        found = scores(source, everything, scored_changes(DAMPING), lambda: next_token_loss(source, windows))
         values: dict[tuple[Cell, str, int], float | str] = {
             (cell.at(scope=ALL, change=name), LOSS.name, cell.length): loss for name, loss in found.items()
         }
