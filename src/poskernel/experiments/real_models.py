@@ -40,7 +40,7 @@ SEEDS = (1, 2, 3, 4, 5)
 CORPUS = "sotu"
 QUICK_LAYERS = (0, 29)
 QUICK_CIRCUIT = CircuitSize(
-    choosing=(4, 48), patterns=2, period=24, draws=1, changed=("none", "damped", "moved by 1")
+    choosing=(4, 40), patterns=2, period=24, draws=1, changed=("none", "damped", "moved by 1")
 )  # fmt: skip
 PARTS = ("first third", "middle third", "last third")
 

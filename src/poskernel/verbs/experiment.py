@@ -1,4 +1,4 @@
-"""experiment: list, plan, run, status, report, export and import; the same units, store and runs as a study's."""
+"""experiment: list, plan, run, status, report, summary, export, import; the same units, store and runs as a study's."""
 
 import math
 import sys
@@ -182,6 +182,37 @@ def report_experiment(
         "outcome": str(verdict.outcome), "sentence": verdict.sentence, "missing": chosen.missing(rows),
         "predictions": judged, "report": str(path),
     })  # fmt: skip
+
+
+@experiment.command(name="summary")
+def summarise_experiments(*, results: Path = Path("results"), session: Session = DEFAULTS) -> None:
+    """Say claim by claim what was predicted, what committed rows show, and what is not run yet.
+
+    One page goes to `--out FOLDER` (default: out/reports/summary).
+
+    Parameters
+    ----------
+    results
+        Folder of committed results: its ID/rows.parquet are read.
+    """
+    from poskernel.experiments.catalogue import EXPERIMENTS
+    from poskernel.experiments.summary import claims_table, experiments_table, summarise, write_summary
+
+    found = summarise(EXPERIMENTS.values(), results)
+    path = write_summary(found, session.out or Path("out", "reports", "summary"))
+    if session.json:
+        experiments, claims = (table(found).to_dict("records") for table in (experiments_table, claims_table))
+        for line in claims:
+            line["p, corrected"] = number(line["p, corrected"])
+        console.print_json({
+            "schema": "poskernel.experiment-summary/1", "experiments": experiments, "claims": claims,
+            "report": str(path),
+        })  # fmt: skip
+        return
+    for line in experiments_table(found).to_dict("records"):
+        counts = ", ".join(f"{line[name]} {name}" for name in ("held", "failed", "inconclusive") if line[name])
+        sys.stdout.write(f"{line['experiment']}: {line['verdict']}{f' ({counts})' if counts else ''}\n")
+    sys.stdout.write(f"{path}\n")
 
 
 def number(value: float) -> float | None:

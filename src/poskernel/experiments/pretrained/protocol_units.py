@@ -12,6 +12,7 @@ from poskernel.attention.estimators.decompose import TERMS, SplitEstimator
 from poskernel.attention.estimators.distance import kernel_boundary
 from poskernel.attention.estimators.estimate import HeadEstimate
 from poskernel.attention.measuring import Subject, even_batches, measure
+from poskernel.attention.sources.capture import LayerCapture
 from poskernel.attention.sources.untrained import untrained_source
 from poskernel.experiments.causal_boundary import RowSums, compared
 from poskernel.experiments.experiment import ExperimentUnit, Quantity
@@ -125,7 +126,12 @@ class KernelProtocolUnit(ExperimentUnit):
         values: dict[tuple[Cell, str, int], float | str] = {}
         rows = RowSums(subject.length, self.dropped)
         splits = SplitEstimator(subject.heads, subject.length, self.dropped)
-        kernels = measure(subject, [splits.consume, rows.consume])
+
+        def consume_rows(capture: LayerCapture) -> None:
+            if capture.layer in subject.layers:
+                rows.consume(capture)
+
+        kernels = measure(subject, [splits.consume, consume_rows])
         for kernel, split in zip(kernels, splits.estimates(), strict=True):
             part = self.part(TRAINED, kernel.layer, kernel.head)
             shares: Values = {f"{term}_share": number(split.shares[term].value, UNDEFINED) for term in TERMS}
