@@ -39,7 +39,7 @@ def refuted(rows: Rows, upper: Columns, dual: Float[np.ndarray, " constraint"] |
 
 def whole_numbers(rows: Rows) -> tuple[Rows, Marked]:
     """Each column in the largest unit that its entries are whole numbers of, and whether there is a simple one."""
-    exact = np.isin(rows, (-1.0, 0.0, 1.0)).all(axis=0)  # their own counts, as of one-hot features
+    exact = np.all(np.isin(rows, (-1.0, 0.0, 1.0)), axis=0)  # their own counts, as of one-hot features
     whole = np.where(exact, rows, 0.0)
     for column in np.flatnonzero(~exact):
         sizes, which = np.unique(np.abs(rows[:, column]), return_inverse=True)
