@@ -98,6 +98,7 @@ def join(pieces: list[Path], target: Path, stated: str | None, name: str) -> Non
     if stated is not None and digest != stated:
         temporary.unlink()
         raise InputError(f"the pieces of '{name}' do not make the file whose digest it states: {remedy(name)}")
+    temporary.chmod(0o644)
     temporary.rename(target)
 
 
