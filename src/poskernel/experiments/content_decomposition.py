@@ -11,7 +11,7 @@ K's product a kc g + b depends on the origins of both kernels. `fixed` has both 
 either alone; the best product over all origins comes as close as wished to the sum, so its gain over the sum counts.
 
 Scaled down: see `language_grid`; RoPE, sinusoidal and learned positions with LayerNorm. Of the four content kernels
-untrained and shuffled models have token embeddings alone. Of SmolLM2 eight layers on windows of 256 tokens; gold tags
+untrained and shuffled models have token embeddings alone. Of SmolLM2 six layers on windows of 256 tokens; gold tags
 with SmolLM2 and the RoPE models, spaCy's with the RoPE models. E7 has the other pretrained models.
 """
 
@@ -304,7 +304,7 @@ E2 = Experiment(
         "windows and measured on the others, on row-centred logits, without a position and itself; then what they "
         "leave: effective rank against the keys of another sequence, kernels by class against the classes of another "
         "sequence, absolute positions. Classes: the look of a token, gold tags of the Brown corpus, spaCy's tags, the "
-        "strongest feature of a sparse autoencoder of the layer's input. Beside them eight layers of SmolLM2-135M on "
+        "strongest feature of a sparse autoencoder of the layer's input. Beside them six layers of SmolLM2-135M on "
         f"three disjoint thirds of the corpus ({WINDOWS} windows of {WINDOW}), with gold tags on thirds of Brown; a "
         f"replicate there is a text. Quick version: {QUICK.description}; RoPE and learned positions, no tagged text, "
         "no pretrained model."

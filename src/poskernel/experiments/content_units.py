@@ -180,7 +180,7 @@ class PretrainedContentUnit(ExperimentUnit):
     cell: PretrainedCell
     text: str = OWN
     texts: int = 3
-    layers: tuple[int, ...] = (0, 1, 2, 4, 8, 14, 21, 29)
+    layers: tuple[int, ...] = (0, 1, 3, 8, 14, 29)
     heads: int = 9
     dropped: int = 16
     autoencoder: AutoencoderRecipe = AUTOENCODER
