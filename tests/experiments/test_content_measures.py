@@ -62,7 +62,7 @@ def test_numbers_are_the_engines() -> None:
         assert found[residual, "rank_null"] == pytest.approx(left.null_rank().value)
         gained = found[(*residual, ("classes", SPLIT)), "class_gain"]
         assert gained == pytest.approx(left.class_gains[SPLIT].value)
-    assert found[(("layer", 0), ("head", 1), ("kernel", "token")), "fit_content"] > 0.95
+    assert found[(("layer", 0), ("head", 1), ("kernel", "token")), "fit_content"] > 0.9
 
 
 def test_leakage_and_stages_see_learned_positions() -> None:

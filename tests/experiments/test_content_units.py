@@ -64,7 +64,7 @@ def test_tagged_samples_carry_tags_and_parts_of_a_text_do_not_overlap() -> None:
     sample = content_units.tagged_sample(WORDS, encode, content_units.split_of([" the"] * 8), 3, 16)
     assert set(sample.classes) == {SPLIT, TAGS} and sample.tokens.shape == (3, 16)
     assert torch.equal(sample.tokens % len(TAG_CLASSES), sample.classes[TAGS].tags)
-    assert [third("abcdefgh", number, 3) for number in range(3)] == ["ab", "cd", "ef"]
+    assert [third(WORDS[:8], number, 3) for number in range(3)] == [WORDS[:2], WORDS[2:4], WORDS[4:6]]
     assert unit.cost > 0
 
 

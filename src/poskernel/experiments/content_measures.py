@@ -22,7 +22,7 @@ from poskernel.attention.content.product import HeadFits, ProductSettings, halve
 from poskernel.attention.content.sparse_autoencoder import AutoencoderRecipe, fit_autoencoders, layer_inputs
 from poskernel.attention.content.stages import STAGES, stage_kernels
 from poskernel.attention.estimators.decompose import TERMS, HeadSplit, SplitEstimator
-from poskernel.attention.sources.capture import AttentionSource
+from poskernel.attention.sources.capture import AttentionSource, LayerCapture
 from poskernel.experiments.experiment import Quantity
 from poskernel.experiments.kernel_measures import number
 from poskernel.experiments.language_units import Part
@@ -203,9 +203,14 @@ def whole_values(
     """Exact split, leakage, deposit and stages."""
     split = SplitEstimator(dict.fromkeys(layers, source.heads), tokens.shape[1], dropped)
     leakage = LeakageEstimator(layers)
+
+    def consume(capture: LayerCapture) -> None:
+        split.consume(capture)
+        leakage.consume(capture)
+
     for batch in tokens.split(8):
         with torch.inference_mode():
-            source.forward(batch, lambda capture: (split.consume(capture), leakage.consume(capture), None)[-1])
+            source.forward(batch, consume)
     splits, values = split.estimates(), Values()
     for each in splits:
         part: Part = (("layer", each.layer), ("head", each.head))
@@ -221,8 +226,8 @@ def whole_values(
     for kernel in stage_kernels(source, tokens, dropped):
         if kernel.layer in layers:
             part = (("layer", kernel.layer), ("stage", kernel.stage))
-            numbers = kernel.share, kernel.stationary, kernel.change, kernel.noise
-            values |= {(part, each.name): number(value, NO_STAGE) for each, value in zip(STAGE, numbers, strict=True)}
+            found = kernel.share, kernel.stationary, kernel.change, kernel.noise
+            values |= {(part, each.name): number(value, NO_STAGE) for each, value in zip(STAGE, found, strict=True)}
     return values
 
 

@@ -60,7 +60,7 @@ def brown_class(tag: str) -> int:
 
 def brown_words(text: str) -> list[Word]:
     """Words of one file, `The/at Fulton/np-tl County/nn-tl`, spaced as they would be in print."""
-    words = []
+    words: list[Word] = []
     for entry in text.split():
         word, _, tag = entry.rpartition("/")
         word = {"``": '"', "''": '"'}.get(word, word)

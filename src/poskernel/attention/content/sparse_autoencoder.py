@@ -115,7 +115,7 @@ def fit_autoencoder(
             optimizer.step()
             used |= (codes > 0).any(0)
             with torch.no_grad():
-                dictionary /= dictionary.norm(dim=0)
+                dictionary.div_(dictionary.norm(dim=0))
                 if (step + 1) % recipe.revive == 0 and step < recipe.steps // 2:
                     revive(parts, ~used, batch, left)
                     used.zero_()
