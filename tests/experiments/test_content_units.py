@@ -26,7 +26,8 @@ from poskernel.study import Status
 CELL = LanguageCell(QUICK.condition(Rope()))
 RECIPE = AutoencoderRecipe(12, 2, 5, 32)
 SPELT = ["the", "value", "of", "a", "class", "is", "its", "name"]
-WORDS = tuple((f" {word}", number % len(TAG_CLASSES)) for number, word in enumerate(SPELT * 900))
+DRAWN = torch.randint(len(SPELT), (7200,), generator=torch.Generator().manual_seed(0)).tolist()
+WORDS = tuple((f" {SPELT[number]}", number % len(TAG_CLASSES)) for number in DRAWN)
 
 
 def by_key(unit, weights=None):
