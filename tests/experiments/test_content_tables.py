@@ -51,7 +51,7 @@ def test_an_exponential_decay_is_named_with_its_rate_and_half(rows) -> None:
         start, rate = (float(part) for part in line["coefficients"].split(", "))
         assert (start, rate) == pytest.approx((0.8, math.log(2)), abs=0.02)
         assert line["layer of one half"].value == pytest.approx(0.75, abs=0.02)
-    assert table.loc[("position", "rope")]["form"] == "constant"
+    assert table.loc[("position", "rope")]["AIC below a constant"] < 10  # what does not decay has no clear form
 
 
 def test_depth_is_the_mean_over_heads_and_seeds(rows) -> None:
