@@ -51,7 +51,7 @@ def mean_kernels(model: Transformer, length: int) -> list[PositionalKernel]:
 
 def doubled(model: Transformer) -> Transformer:
     """A copy in float64: ties of the mean logits stay ties."""
-    copy = Transformer(model.architecture, model.encoding)
+    copy = model.fresh()
     copy.load_state_dict(model.state_dict())
     copy.double()
     copy.position_module.float()  # what it gives is as the model has it; sums with it are float64

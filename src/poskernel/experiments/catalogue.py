@@ -9,6 +9,9 @@ from poskernel.experiments.known_kernel import E5
 from poskernel.experiments.normalization import E3
 from poskernel.experiments.positional_kernel import E1
 from poskernel.experiments.real_models import E7
+from poskernel.experiments.residual_ablation import ABLATION
 from poskernel.experiments.spectral_interventions import E4
 
-EXPERIMENTS: dict[str, Experiment] = {each.id: each for each in (E1, E2, E3, E4, E5, E6, E7, dynamics, CLOSEST)}
+EXPERIMENTS: dict[str, Experiment] = {
+    each.id: each for each in (E1, E2, E3, E4, E5, E6, E7, dynamics, ABLATION, CLOSEST)
+}

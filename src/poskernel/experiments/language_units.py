@@ -63,6 +63,7 @@ class LanguageCell(ConditionCell):
             "norm": str(shape.norm) if before is None else f"{shape.norm}, {before} before attention",
             "direction": "causal" if shape.causal else "bidirectional",
             "objective": str(recipe.objective),
+            "ablation": str(self.condition.ablation),
             "layers": shape.layers,
             "heads": shape.heads,
             **dict(self.part),

@@ -87,6 +87,8 @@ class Ensemble:
         self.architecture, self.device = models[0].architecture, torch.device(device)
         if any(model.architecture != self.architecture for model in models):
             raise ValueError("the models of an ensemble need one architecture: make one ensemble for each.")
+        if any(type(model) is not Transformer for model in models):
+            raise InputError("an ensemble computes plain transformers alone: train ablated ones one by one.")
         if self.architecture.norm is Norm.SCALE or self.architecture.attention_norm is not None:
             raise InputError(
                 "an ensemble has one norm, layer, rms or none: train models with another one before attention, or with "

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from poskernel.encodings import Encoding, parse_encoding
 from poskernel.errors import InputError
+from poskernel.models.ablated import AblatedTransformer, Ablation
 from poskernel.models.language import HeldOut, LanguageRecipe, held_out, lesson_loss, training_lesson
 from poskernel.models.optimization import Optimization
 from poskernel.models.training import initial_model
@@ -39,6 +40,22 @@ class Condition:
     architecture: Architecture
     encoding: Encoding
     recipe: LanguageRecipe = field(default_factory=LanguageRecipe)
+    ablation: Ablation = Ablation.NONE
+
+    def initial(self, seed: int) -> Transformer:
+        """The model before training; an ablated one begins with the weights of the plain one."""
+        plain = initial_model(self.architecture, self.encoding, seed)
+        if self.ablation is Ablation.NONE:
+            return plain
+        model = self.model()
+        model.load_state_dict(plain.state_dict())
+        return model
+
+    def model(self) -> Transformer:
+        """A model to load weights into."""
+        if self.ablation is Ablation.NONE:
+            return Transformer(self.architecture, self.encoding)
+        return AblatedTransformer(self.architecture, self.encoding, self.ablation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +117,7 @@ class Training:
         """At its start, or where it was broken off."""
         recipe = condition.recipe
         recipe.check_vocabulary(condition.architecture.vocabulary)
-        model = initial_model(condition.architecture, condition.encoding, seed).train()
+        model = condition.initial(seed).train()
         training = cls(condition, seed, place, model, Optimization(list(model.parameters()), recipe.schedule))
         if place is not None and place.state.is_file():
             training.take_up(place.state)
@@ -197,6 +214,7 @@ def described(condition: Condition) -> dict[str, object]:
         "architecture": dataclasses.asdict(condition.architecture),
         "encoding": condition.encoding.effective,
         "recipe": recipe,
+        **({} if condition.ablation is Ablation.NONE else {"ablation": condition.ablation}),
     }
     plain: dict[str, object] = json.loads(json.dumps(whole))
     return plain
@@ -236,6 +254,7 @@ def read_model(path: Path, condition: Condition | None = None, seed: int | None 
     if condition is not None and (about["condition"] != described(condition) or about["seed"] != seed):
         raise InputError(f"'{path}' is another model: delete it, or give another folder.")
     kept, history = about["condition"], tensors.pop("history")
-    model = Transformer(read_architecture(kept["architecture"]), parse_encoding(kept["encoding"]))
+    shape, encoding = read_architecture(kept["architecture"]), parse_encoding(kept["encoding"])
+    model = Condition(shape, encoding, ablation=Ablation(kept.get("ablation", Ablation.NONE))).model()
     model.load_state_dict(tensors)
     return TrainedLanguage(model.eval(), about["step"], history, measured(about), about["failure"])

@@ -200,7 +200,7 @@ def under(model: Transformer, encoding: Encoding) -> Transformer:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        other = Transformer(model.architecture, encoding)
+        other = model.fresh(encoding)
     if any(True for _ in other.position_module.parameters()):
         raise InputError(
             f"encoding '{encoding.name}' has weights of its own, so a model cannot be put under it without training: "

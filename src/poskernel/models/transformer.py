@@ -168,6 +168,10 @@ class Transformer(nn.Module):
         # Made last, so that the other weights come out of the same random stream whatever the encoding draws.
         self.position_module = encoding.module(architecture.shape)
 
+    def fresh(self, encoding: Encoding | None = None) -> "Transformer":
+        """Another of the same kind with new weights, under its own encoding or another."""
+        return Transformer(self.architecture, self.encoding if encoding is None else encoding)
+
     def forward(
         self,
         tokens: Int[Tensor, "batch position"],

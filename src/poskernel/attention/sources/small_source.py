@@ -128,7 +128,8 @@ class TransformerSource(AttentionSource):
 
 def rotary_calls(given: AttentionInputs, placement: Placement) -> list[RotaryCall]:
     """The layer's rotation as a call that can be replayed; none where nothing is rotated."""
-    if placement.query_rotation is None and placement.key_rotation is None:
+    unturned = given.query is given.unrotated_query
+    if unturned or (placement.query_rotation is None and placement.key_rotation is None):
         return []
 
     def function(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

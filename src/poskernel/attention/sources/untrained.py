@@ -36,7 +36,7 @@ def anew(model: Transformer, seed: int) -> Transformer:
     """One of our transformers of the same architecture, encoding and precision with weights drawn from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Transformer(model.architecture, model.encoding).to(model.embedding.weight.dtype).eval()
+        return model.fresh().to(model.embedding.weight.dtype).eval()
 
 
 def reinitialised(module: Any, seed: int) -> Any:
