@@ -3,6 +3,7 @@
 import pytest
 
 from poskernel.experiments.catalogue import EXPERIMENTS
+from poskernel.experiments.judging import REPLICATES, least_effect
 from poskernel.study.grid import canonical_json
 
 
@@ -19,3 +20,12 @@ def test_every_experiment_says_what_it_has_to(experiment) -> None:
     assert len(keys) == len(set(keys))
     quick = {key for unit in experiment.quick.units() for key in unit.keys}
     assert quick and not quick & set(keys)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))
+def test_full_runs_have_the_replicates_that_verdicts_need(experiment) -> None:
+    seeds: dict[str, set[int]] = {}
+    for unit in experiment.units():
+        seeds.setdefault(unit.cell.id, set()).add(unit.run_seed)
+    assert {len(each) >= REPLICATES for each in seeds.values()} == {True}
+    assert least_effect(REPLICATES, len(experiment.predictions)) < 3.2

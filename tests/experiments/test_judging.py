@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
-from poskernel.experiments.judging import Outcome, Side, holm, judge, p_value
+from poskernel.experiments.judging import Outcome, Side, holm, judge, least_effect, p_value
 
 
 def test_holm_gives_known_values() -> None:
@@ -89,3 +89,33 @@ def test_chance_alone_decides_as_seldom_as_it_says() -> None:
 def test_reasons_name_what_is_missing() -> None:
     lacking, few = judge([Side.ABOVE] * 2, [0.9] * 2, [[0.9, math.nan], [0.99]])
     assert lacking.reason == "1 of 2 replicates gave no number" and few.reason == "1 replicates cannot decide it"
+
+
+def test_equal_counts_are_decided_by_the_step_of_the_count() -> None:
+    """Five shares of 1.00 say no less than five of nearly 1.00; without a step they decide nothing."""
+    assert p_value([1.0] * 5, 0.8) == pytest.approx(1 / 16)
+    nearly = [1 - 0.05 * part for part in (0.0, 2.0, 4.0, 2.0, 0.0)]
+    assert p_value([1.0] * 5, 0.8, step=0.05) < p_value(nearly, 0.8, step=0.05) == p_value(nearly, 0.8)
+    assert p_value([1.0] * 5, 1.0, step=0.05) == 1.0
+    assert math.isnan(p_value([1.0], 0.8, step=0.05)) and math.isnan(p_value([1.0, math.nan], 0.8, step=0.05))
+    family = [Side.ABOVE] * 19, [0.8] * 19, [[1.0] * 5, *([[0.7, 0.8, 0.9, 0.75, 0.85]] * 18)]
+    assert judge(*family)[0].outcome is Outcome.INCONCLUSIVE
+    assert judge(*family, [0.05] * 19)[0].outcome is Outcome.HELD
+    assert judge(*family, [0.2] * 19)[0].outcome is Outcome.INCONCLUSIVE
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.floats(0, 0.5), st.floats(0, 1))
+def test_a_step_never_makes_a_prediction_easier(values: list[float], step: float, threshold: float) -> None:
+    if np.std(values, ddof=1) > 1e-9:
+        assert p_value(values, threshold, step) >= p_value(values, threshold) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("replicates", "predictions"), [(3, 16), (5, 19), (5, 1)])
+def test_the_least_effect_is_where_the_strictest_step_decides(replicates: int, predictions: int) -> None:
+    effect = least_effect(replicates, predictions)
+    unit = np.arange(replicates) - (replicates - 1) / 2
+    values = unit / np.std(unit, ddof=1)
+    for factor, decided in ((1.001, True), (0.999, False)):
+        p = p_value((values + factor * effect).tolist(), 0.0)
+        assert (holm([p, *[1.0] * (predictions - 1)])[0] < 0.05) is decided
+    assert (least_effect(3, 16) > 10) and 2.5 < least_effect(5, 19) < 3.1

@@ -18,7 +18,7 @@ def test_what_is_asked_for_is_what_the_condition_says() -> None:
 def test_scales_are_different_models_of_the_size_they_say() -> None:
     assert (grid_of(Scale.FULL), grid_of(Scale.QUICK)) == (FULL, QUICK)
     assert "4 layers of width 128 with 4 heads, context 256, 800 steps of 8 windows" in FULL.description
-    assert FULL.recipe.checkpoints[0] == 0 and len(FULL.seeds) == 3 and len(QUICK.seeds) == 2
+    assert FULL.recipe.checkpoints[0] == 0 and len(FULL.seeds) == 5 and len(QUICK.seeds) == 2
 
 
 def test_the_quick_vocabulary_is_that_of_its_text() -> None:

@@ -243,6 +243,7 @@ PREDICTIONS = (
         1e-9,
         "a kernel for which the two sides differ",
         informed=True,
+        step=1e-12,
     ),
     law_holds(
         "linear kernels: exponentially",

@@ -125,7 +125,7 @@ PREDICTIONS = (
     ),
     RegisteredPrediction(
         "three types", "More than 0.8 of heads are sharply local, slowly decaying or uniform.", typed,
-        Side.ABOVE, 0.8, "a fifth of the heads with kernels of no such type", informed=False,
+        Side.ABOVE, 0.8, "a fifth of the heads with kernels of no such type", informed=False, step=1 / 270,
     ),
     RegisteredPrediction(
         "one or the other", "Over heads the two scores have a rank correlation below -0.5.",

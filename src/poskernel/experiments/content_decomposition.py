@@ -153,9 +153,10 @@ def predicted(
     informed: bool = False,
     expected: Outcome = Outcome.HELD,
     deciding: bool = False,
+    step: float = 0.0,
 ) -> RegisteredPrediction:
     """In the order in which they are written below."""
-    return RegisteredPrediction(name, statement, measure, *line, falsified_by, informed, expected, deciding)
+    return RegisteredPrediction(name, statement, measure, *line, falsified_by, informed, expected, deciding, step)
 
 
 PREDICTIONS = (
@@ -218,6 +219,7 @@ PREDICTIONS = (
         (Side.ABOVE, 0.1),
         "heads that are led by the interaction of query and key as often",
         informed=True,
+        step=1 / 54,
     ),
     predicted(
         "the additive form explains",
@@ -305,9 +307,9 @@ E2 = Experiment(
         "leave: effective rank against the keys of another sequence, kernels by class against the classes of another "
         "sequence, absolute positions. Classes: the look of a token, gold tags of the Brown corpus, spaCy's tags, the "
         "strongest feature of a sparse autoencoder of the layer's input. Beside them six layers of SmolLM2-135M on "
-        f"three disjoint thirds of the corpus ({WINDOWS} windows of {WINDOW}), with gold tags on thirds of Brown; a "
-        f"replicate there is a text. Quick version: {QUICK.description}; RoPE and learned positions, no tagged text, "
-        "no pretrained model."
+        f"{len(SEEDS)} disjoint parts of the corpus ({WINDOWS} windows of {WINDOW}), with gold tags on parts of "
+        f"Brown; a replicate there is a text. Quick version: {QUICK.description}; RoPE and learned positions, no "
+        "tagged text, no pretrained model."
     ),
     measures=CONTENT_MEASURES,
     predictions=PREDICTIONS,
@@ -321,7 +323,7 @@ E2 = Experiment(
         "fitted to few sequences, so classes in larger numbers lose more to noise: a null with as many classes stands "
         "beside them. The small models' tokens are fragments of words, and Brown is not what they were trained on. A "
         "layer's input holds positions where the encoding adds them, so features are not content alone. spaCy's tags "
-        "are a model's. Three seeds, or texts, see large effects alone."
+        "are a model's. Five seeds, or texts, see large effects alone."
     ),
     build=build,
     pictures=(

@@ -19,7 +19,7 @@ from poskernel.attention.sources.untrained import untrained_source
 from poskernel.experiments.content_measures import SCOPES, SPLIT, TAGGED, TAGS, Scope, content_values, planned
 from poskernel.experiments.experiment import ExperimentUnit
 from poskernel.experiments.kernel_measures import held_out_tokens
-from poskernel.experiments.kernel_units import PretrainedCell, disjoint_text
+from poskernel.experiments.kernel_units import PretrainedCell, disjoint_text, encoded_windows
 from poskernel.experiments.language_grid import FULL, Grid
 from poskernel.experiments.language_units import LanguageCell, LanguageUnit
 from poskernel.models.language import Text
@@ -225,8 +225,7 @@ class PretrainedContentUnit(ExperimentUnit):
         """Windows of the text."""
         number, length = self.cell.sequences, self.cell.length
         if self.text == OWN:
-            text = disjoint_text(self.cell.source, self.seed, self.texts)
-            windows = torch.tensor(encode(text)[: number * length]).view(number, length)
+            windows = encoded_windows(encode, self.cell.source, self.seed, self.texts, number, length)
             return Sample(windows, {SPLIT: split})
         words = (
             third(brown(), self.seed, self.texts)

@@ -102,6 +102,8 @@ class RegisteredPrediction:
     """What we expected to become of it; a source's claim that we expected to fail says so."""
     deciding: bool = True
     """Whether the experiment's own verdict depends on it."""
+    step: float = 0.0
+    """Least difference that the measure can show, where it counts something; replicates vary no less than that."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ class Experiment:
                 "informed": each.informed,
                 "expected": str(each.expected),
                 "deciding": each.deciding,
+                "step": float(each.step),
                 "falsified_by": each.falsified_by,
             }
             for each in self.predictions
@@ -227,6 +230,7 @@ class Experiment:
             [each.side for each in self.predictions],
             [each.threshold for each in self.predictions],
             [list(each.measure(rows)) for each in self.predictions],
+            [each.step for each in self.predictions],
         )
         judged = {each.name: judgement for each, judgement in zip(self.predictions, found, strict=True)}
         deciding = {each.name: judged[each.name] for each in self.predictions if each.deciding}

@@ -4,6 +4,13 @@ A prediction is judged by a two-sided one-sample t test of its replicates (indep
 threshold; over all predictions of an experiment the p values are corrected by Holm's method (Scandinavian Journal of
 Statistics 6, 1979). Where the corrected p is below LEVEL the side decides: held or failed. Otherwise, and wherever a
 replicate is missing, nothing is decided.
+
+Two things were settled before any full run, so that what is registered can be decided. A measure that counts (a share
+of rows or heads) has a step; replicates that all show the same count, such as 1.00, say that the spread is small beside
+the step, not that there is none. The test then takes the step for their standard deviation, at least: without it five
+equal shares had no t test, and a sign test of five never gets below 1/16. And five replicates are planned everywhere:
+after Holm's correction over some 20 predictions three (two degrees of freedom) would have to lie more than 10 standard
+deviations from a line, five have to lie 3 (`least_effect`).
 """
 
 import math
@@ -17,6 +24,8 @@ from poskernel import statistics
 from poskernel.resampling import Estimate
 
 LEVEL = 0.05
+REPLICATES = 5
+"""Least number of replicates that a full run is planned with."""
 
 
 class Outcome(StrEnum):
@@ -66,25 +75,46 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def p_value(replicates: Sequence[float], threshold: float) -> float:
+def least_effect(replicates: int, predictions: int) -> float:
+    """Distance of a mean from its line, in standard deviations, that the strictest step of Holm's procedure decides."""
+    from scipy.stats import t
+
+    return float(t.isf(LEVEL / predictions / 2, replicates - 1)) / math.sqrt(replicates)
+
+
+def p_value(replicates: Sequence[float], threshold: float, step: float = 0.0) -> float:
     """Two-sided p of a mean that equals the threshold; nan where fewer than two replicates say anything.
 
-    Replicates without any spread have no t test: the sign test takes its place, which says less.
+    Their standard deviation counts as no less than `step`, the least difference that the measure can show. Replicates
+    without any spread, of a measure without a step, have no t test: the sign test takes its place, which says less.
     """
-    from scipy.stats import binomtest, ttest_1samp
+    from scipy.stats import binomtest, t, ttest_1samp
 
     values = np.asarray(replicates, dtype=float)
     if values.size < 2 or np.isnan(values).any():
         return math.nan
+    if np.std(values, ddof=1) < step:
+        distance = abs(float(values.mean()) - threshold) / (step / math.sqrt(values.size))
+        return float(2 * t.sf(distance, values.size - 1))
     if np.ptp(values) <= 1e-12 * max(1.0, float(np.abs(values).max())):
         differs = int(values.size) if not math.isclose(float(values[0]), threshold) else 0
         return float(binomtest(differs, differs).pvalue) if differs else 1.0
     return float(ttest_1samp(values, threshold).pvalue)
 
 
-def judge(sides: Sequence[Side], thresholds: Sequence[float], replicates: Sequence[Sequence[float]]) -> list[Judgement]:
-    """Each prediction of a family: its side, its threshold and its replicates (nan where one is missing)."""
-    p_values = [p_value(values, threshold) for values, threshold in zip(replicates, thresholds, strict=True)]
+def judge(
+    sides: Sequence[Side],
+    thresholds: Sequence[float],
+    replicates: Sequence[Sequence[float]],
+    steps: Sequence[float] | None = None,
+) -> list[Judgement]:
+    """Each prediction of a family: its side, its threshold and its replicates (nan where one is missing).
+
+    `steps` are the least differences that the measures can show; 0 where they are not given.
+    """
+    steps = [0.0] * len(sides) if steps is None else steps
+    tested = zip(replicates, thresholds, steps, strict=True)
+    p_values = [p_value(values, threshold, step) for values, threshold, step in tested]
     family = zip(sides, thresholds, replicates, p_values, holm(p_values), strict=True)
     return [judgement(*member) for member in family]
 

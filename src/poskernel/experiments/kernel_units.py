@@ -1,17 +1,20 @@
 """Units that measure the positional kernels of all heads: of a small model before and after training, or pretrained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from poskernel.attention.sources.capture import AttentionSource
 from poskernel.attention.sources.rotary_probe import rotary_probes
 from poskernel.attention.sources.self_test import self_test
 from poskernel.attention.sources.small_source import TransformerSource
 from poskernel.attention.sources.untrained import untrained_source
+from poskernel.errors import InputError
 from poskernel.experiments.experiment import ConditionCell, ExperimentUnit, Quantity
 from poskernel.experiments.kernel_measures import (
     KERNEL,
@@ -39,6 +42,8 @@ SHOWN_OFFSETS = 64
 HEAD_MEASURES = (*KERNEL, *VARIANTS, *SPECTRUM)
 PROFILE = Quantity("g", "g of the head with the largest signal, less its mean over pairs, nats", "offset")
 KERNEL_MEASURES = (*LOSS_MEASURES, *HEAD_MEASURES, PROFILE)
+LETTERS_A_TOKEN = 8
+"""Of text handed to the tokenizer for every token wanted: English has 4 to 5."""
 Values = dict[tuple[Cell, str, int], float | str]
 
 
@@ -164,14 +169,13 @@ class PretrainedKernelUnit(ExperimentUnit):
         """Load, test that what is captured is the model's own, measure."""
         from poskernel.attention.sources.loading import load
 
-        loaded = load(self.cell.model)
-        tokens = torch.tensor(loaded.encode(self.text()))[: self.cell.sequences * self.cell.length]
-        windows = tokens.view(self.cell.sequences, self.cell.length)
+        loaded, cell = load(self.cell.model), self.cell
+        windows = encoded_windows(loaded.encode, cell.source, self.seed, self.texts, cell.sequences, cell.length)
         values: Values = {}
         for state, source in zip(STATES, (untrained_source(loaded.source, self.seed), loaded.source), strict=True):
             for (layer, head), numbers in self.found(source, windows).values.items():
-                part = self.cell.at(state=state, layer=layer, head=head)
-                values |= {(part, metric, self.cell.length): each for metric, each in numbers.items()}
+                part = cell.at(state=state, layer=layer, head=head)
+                values |= {(part, metric, cell.length): each for metric, each in numbers.items()}
         return self.done(values)
 
     def found(self, source: AttentionSource, windows: torch.Tensor) -> MeasuredHeads:
@@ -180,12 +184,25 @@ class PretrainedKernelUnit(ExperimentUnit):
         frequencies = {layer: probe.frequencies for layer, probe in rotary_probes(source).items()}
         return measured_heads(source_subject(source, windows, self.dropped), frequencies)
 
-    def text(self) -> str:
-        """Every third document (of three texts), from this text's number on."""
-        return disjoint_text(self.cell.source, self.seed, self.texts)
-
 
 def disjoint_text(source: str, number: int, texts: int) -> str:
     """One of `texts` parts of a corpus that share no document: every so many documents, joined, from `number` on."""
     documents = corpus(source).documents
     return "\n\n".join(documents[name] for name in sorted(documents)[number::texts])
+
+
+def encoded_windows(
+    encode: Callable[[str], Sequence[int]], source: str, number: int, texts: int, sequences: int, length: int
+) -> Int[Tensor, "sequence position"]:
+    """The first windows of one of `texts` disjoint parts of a corpus; no token is added to them.
+
+    Raises InputError where the part is too short.
+    """
+    wanted = sequences * length
+    tokens = encode(disjoint_text(source, number, texts)[: LETTERS_A_TOKEN * wanted])
+    if len(tokens) < wanted:
+        raise InputError(
+            f"text {number} of the corpus '{source}' gives {len(tokens)} tokens, not {wanted}: take fewer texts, or "
+            "a larger corpus."
+        )
+    return torch.tensor(tokens[:wanted]).view(sequences, length)

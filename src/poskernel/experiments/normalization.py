@@ -289,7 +289,7 @@ E3 = Experiment(
     threats=(
         "RMSNorm stands everywhere, the other two changes before attention alone. The norm also changes how fast a "
         "model learns: the loss stands beside, and a kernel of a worse model is not only a kernel without a norm. "
-        "Three seeds see large effects alone. A model that needs no norm at this depth may need one at another."
+        "Five seeds see large effects alone. A model that needs no norm at this depth may need one at another."
     ),
     build=build,
     pictures=(

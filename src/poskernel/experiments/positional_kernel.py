@@ -4,7 +4,7 @@ Thresholds and expectations below were written before any full run. Marked as in
 another text (R2 near 1 with and without training, a signal above one nat, centring that removes it). Nothing
 had been seen of these small models but that they run.
 
-Scaled down from the protocol: see `language_grid` (one depth, three seeds, one corpus); of pretrained models SmolLM2
+Scaled down from the protocol: see `language_grid` (one depth, one corpus); of pretrained models SmolLM2
 alone is measured here, E7 has the others.
 """
 
@@ -280,8 +280,8 @@ E1 = Experiment(
     design=(
         "Ten small language models: sinusoidal, RoPE and learned positions with LayerNorm, RMSNorm and no norm, and no "
         f"positions with LayerNorm; {FULL.description}. Conditions of a seed share data and initial weights. Every "
-        "head, before and after training. Beside it SmolLM2-135M on three disjoint thirds of the same corpus, with "
-        "weights drawn anew as its control; a replicate there is a text. "
+        f"head, before and after training. Beside it SmolLM2-135M on {len(SEEDS)} disjoint parts of the same corpus, "
+        "with weights drawn anew as its control; a replicate there is a text. "
         f"Quick version: {QUICK.description}; LayerNorm, and RoPE without a norm; no pretrained model."
     ),
     measures=KERNEL_MEASURES,

@@ -91,7 +91,8 @@ def beside(table: "pd.DataFrame", one: "pd.DataFrame", name: str) -> "pd.DataFra
     keys = [key for key in one.columns if key != name]
     joined = table.merge(one, on=keys, how="left", sort=False)
     absent = statistics.undefined(0, "undefined: not measured")
-    return joined.assign(**{name: [value if isinstance(value, Estimate) else absent for value in joined[name]]})
+    joined[name] = joined[name].map(lambda value: value if isinstance(value, Estimate) else absent)
+    return joined
 
 
 def comparison(rows: "pd.DataFrame") -> "pd.DataFrame":

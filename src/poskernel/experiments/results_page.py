@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poskernel.experiments.experiment import Experiment, Scale, Verdict
-from poskernel.experiments.judging import LEVEL
+from poskernel.experiments.judging import LEVEL, REPLICATES, least_effect
 from poskernel.experiments.reproduction.output import Output
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ def method(experiment: Experiment) -> str:
     return (
         f"{experiment.design}\n\n{measured}\n\nEach prediction has a line that was written before the run. Its "
         "replicates are compared with that line by a two-sided t test, corrected by Holm's method over all predictions "
-        f"of the experiment; below {LEVEL:g} the side decides between held and failed, otherwise nothing is decided."
+        f"of the experiment; below {LEVEL:g} the side decides between held and failed, otherwise nothing is decided. "
+        f"With {REPLICATES} replicates the strictest step of that correction asks for a mean "
+        f"{least_effect(REPLICATES, len(experiment.predictions)):.1f} standard deviations from its line; the standard "
+        "deviation of a measure that counts is taken as one count at least."
         f"\n\nThe claim would be false with: {experiment.falsified_by}."
     )
 

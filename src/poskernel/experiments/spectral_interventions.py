@@ -1,6 +1,7 @@
 """E4: damp or boost a band of the kernel's spectrum. Does the model do what the kernel says?
 
-Thresholds and expectations are in `spectral.predictions`, written before any full run.
+Thresholds and expectations are in `spectral.predictions`, written before any full run. Before it too, so that each of
+them can be decided: sinusoidal models got as many seeds as rotary ones, and shares of heads a step (see `judging`).
 
 Scaled down from the protocol: one depth and corpus (see `language_grid`), gains of 0.5 and 1.5 on queries, filters of
 means for sinusoidal positions alone and without random controls, generated tasks with RoPE alone, SmolLM2 at one length
@@ -14,7 +15,7 @@ from poskernel import statistics
 from poskernel.attention.interventions.bands import Band
 from poskernel.encodings import Rope, Sinusoidal
 from poskernel.experiments.experiment import Experiment, Picture, Scale
-from poskernel.experiments.language_grid import FULL, QUICK, Grid, grid_of
+from poskernel.experiments.language_grid import FULL, QUICK, SEEDS, Grid, grid_of
 from poskernel.experiments.language_units import LanguageCell
 from poskernel.experiments.pretrained.models import SMOLLM2, RealModelCell
 from poskernel.experiments.spectral.band_changes import DAMPED, gained
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-SEEDS = (0, 1, 2, 3, 4)
-"""More than the shared grid has: a family of many predictions needs them."""
 SOURCES: tuple[Source, ...] = (Dyck(), Reordering())
 TASK_GRID = Grid(
     Architecture(width=64, layers=2, heads=2, train_length=64),
@@ -76,8 +75,7 @@ def build(scale: Scale) -> list[Unit]:
     units: list[Unit] = []
     for seed in tasks.seeds:
         units.append(SpectralUnit(LanguageCell(grid.condition(Rope())), seed, grid))
-        if seed in grid.seeds:
-            units.append(FilterUnit(LanguageCell(grid.condition(Sinusoidal())), seed, grid))
+        units.append(FilterUnit(LanguageCell(grid.condition(Sinusoidal())), seed, grid))
         units += [SpectralUnit(LanguageCell(task_condition(tasks, source)), seed, tasks) for source in SOURCES]
     if full:
         cell = RealModelCell(SMOLLM2, "sotu", SEQUENCES, LENGTH)
@@ -129,16 +127,16 @@ E4 = Experiment(
     question="If a band of the kernel's spectrum is damped, does the model do what the kernel says?",
     claim="One layer at a time, the kernel tells how far heads attend once a resolved band is damped.",
     design=(
-        f"RoPE and sinusoidal positions with LayerNorm: {FULL.description} (RoPE: {len(SEEDS)} seeds). With RoPE, "
+        f"RoPE and sinusoidal positions with LayerNorm: {FULL.description}. With RoPE, "
         "queries times 0.5 or 1.5 in the planes of a band: wavelengths to 32 positions (a quarter of the length where "
         "that is less), to the length, and beyond it (unresolved). The prediction puts the band's mean logits along "
         "diagonals, of other sequences, into the logits. Controls: 5 draws of random planes with the same within-row "
         "logit energy, head by head; whole queries times the gain; untrained models. With sinusoidal positions bands "
-        "are taken out of the means of queries and keys. Loss at one, two and four training lengths, on as many tokens "
-        "(controls of bands at one). Dyck-2 brackets and blocks of four reordered (two layers of width 64, length 64) "
-        "with RoPE. Queries of function words or content words alone. SmolLM2-135M on "
-        f"{TEXTS} disjoint parts of the corpus, {SEQUENCES} x {LENGTH} tokens each, bands damped. Quick version: "
-        f"{QUICK.description}."
+        "are taken out of the means of queries and keys, which come from validation documents. Loss at one, two and "
+        "four training lengths, on as many tokens (controls of bands at one). Dyck-2 brackets and blocks of "
+        "four reordered (two layers of width 64, length 64) with RoPE. Queries of function words or content words "
+        f"alone. SmolLM2-135M on {TEXTS} disjoint parts of the corpus, {SEQUENCES} x {LENGTH} tokens each, bands "
+        f"damped. Quick version: {QUICK.description}."
     ),
     measures=(*DISTANCES, LOSS, ACCURACY, CLASS_DISTANCE, CLASS_LOSS),
     predictions=PREDICTIONS,

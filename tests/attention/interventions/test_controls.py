@@ -11,6 +11,7 @@ from poskernel.attention.interventions.controls import (
     consume_layers,
     matched_draws,
     matched_planes,
+    matched_sets,
     plane_energies,
     position_means,
     set_energy,
@@ -111,6 +112,13 @@ def test_energies_that_cannot_be_matched_are_refused() -> None:
         plane_energies(model, own_text(), rotary_planes(model), [(0, 0)], dropped=23)
     with pytest.raises(InputError, match=r"vectors added to each key \(Shaw\)"):
         position_means(own("shaw"), own_text())
+
+
+def test_a_control_that_does_not_exist_is_none() -> None:
+    energies = torch.diag(torch.tensor([9.0, 1.0, 1.0, 1.0], dtype=torch.float64))
+    generator = torch.Generator().manual_seed(0)
+    assert matched_sets(energies, (0,), 2, generator) is None
+    assert matched_sets(energies, (1,), 2, generator) is not None
 
 
 def test_energy_controls_run_as_interventions() -> None:

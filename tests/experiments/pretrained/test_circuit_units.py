@@ -20,7 +20,6 @@ from poskernel.experiments.pretrained.circuit_units import (
     CircuitSize,
     CircuitUnit,
     Prepared,
-    matched_sets,
 )
 from poskernel.experiments.pretrained.models import PretrainedModel, RealModelCell
 
@@ -82,10 +81,3 @@ def test_changes_act_on_the_heads_and_planes_that_they_name(given) -> None:
     assert prepared.changes("none", 0) == []
     without = dataclasses.replace(prepared, controls={})
     assert without.changes("energy-matched", 0) is None and without.changes("damped, heads with a control", 0) is None
-
-
-def test_a_control_that_does_not_exist_is_none() -> None:
-    energies = torch.diag(torch.tensor([9.0, 1.0, 1.0, 1.0], dtype=torch.float64))
-    generator = torch.Generator().manual_seed(0)
-    assert matched_sets(energies, (0,), 2, generator) is None
-    assert matched_sets(energies, (1,), 2, generator) is not None

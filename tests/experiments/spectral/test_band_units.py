@@ -3,11 +3,13 @@
 import dataclasses
 
 import pytest
+import torch
 
 from poskernel.attention.interventions.bands import Band
 from poskernel.attention.interventions.controls import consume_layers
 from poskernel.attention.interventions.distance_changes import LogDistances
 from poskernel.attention.interventions.intervene import intervening
+from poskernel.experiments.spectral import band_units
 from poskernel.experiments.spectral.band_changes import BandChanges, gained
 from poskernel.experiments.spectral.band_units import (
     EMPTY,
@@ -23,6 +25,7 @@ from poskernel.experiments.spectral.band_units import (
 from poskernel.experiments.spectral_interventions import E4
 from poskernel.models.generated import Dyck
 from poskernel.models.language_training import train_language
+from poskernel.models.text import Split
 
 HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
@@ -90,3 +93,24 @@ def test_units_give_what_they_ask(tmp_path) -> None:
         assert list(dict.fromkeys(unit.measures)) == list(unit.measures)
         assert set(values) == set(unit.measures)
     assert {length for _, _, length in task.measures} == {40, 80, 160}
+
+
+def test_filters_are_learnt_on_other_documents_than_they_are_judged_on(monkeypatch) -> None:
+    unit = next(unit for unit in E4.quick.units() if isinstance(unit, FilterUnit))
+    condition, learnt, judged = unit.cell.condition, [], []
+    source, means, tokens = condition.recipe.source, band_units.position_means, band_units.held_out_tokens
+
+    def noted(into, windows: torch.Tensor) -> torch.Tensor:
+        into.append(windows)
+        return windows
+
+    monkeypatch.setattr(band_units, "position_means", lambda model, windows: means(model, noted(learnt, windows)))
+    monkeypatch.setattr(band_units, "held_out_tokens", lambda *given: noted(judged, tokens(*given)))
+    unit.measured(train_language(condition, 0))
+    assert [windows.shape[1] for windows in learnt] == [windows.shape[1] for windows in judged] == [40, 80, 160]
+    text = source.stream(Split.TEST, 160)
+    for own, others in zip(learnt, judged, strict=True):
+        places = text.unfold(0, own.shape[1], 1)
+        assert all(bool((places == window).all(1).any()) for window in others)
+        assert not any(bool((places == window).all(1).any()) for window in own)
+        assert len(own) >= 2 * len(others)

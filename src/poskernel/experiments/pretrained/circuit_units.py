@@ -9,7 +9,7 @@ import torch
 from poskernel.attention.estimators.probes import repeated_tokens
 from poskernel.attention.interventions.bands import Band, plane_bands
 from poskernel.attention.interventions.changes import Intervention, PlaneGain, Translation
-from poskernel.attention.interventions.controls import matched_planes, plane_energies
+from poskernel.attention.interventions.controls import matched_sets, plane_energies
 from poskernel.attention.interventions.planes import Head, RotaryPlanes, every_plane, rotary_planes
 from poskernel.attention.sources.huggingface import HuggingFaceSource
 from poskernel.errors import InputError
@@ -214,13 +214,3 @@ class Prepared:
             near = (*bands[Band.SHORT], *bands[Band.MIDDLE])
             found[head] = near if resolved else bands[Band.UNRESOLVED]
         return found
-
-
-def matched_sets(
-    energies: torch.Tensor, planes: Sequence[int], draws: int, generator: torch.Generator
-) -> tuple[tuple[int, ...], ...] | None:
-    """Random planes of the same energy, a set a draw; None where the head's other planes cannot have that energy."""
-    try:
-        return tuple(matched_planes(energies, planes, generator) for _ in range(draws))
-    except InputError:
-        return None

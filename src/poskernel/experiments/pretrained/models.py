@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -13,11 +12,8 @@ from poskernel.attention.sources.loading import LoadedModel, load
 from poskernel.attention.sources.self_test import self_test
 from poskernel.errors import InputError
 from poskernel.experiments.experiment import ConditionCell
-from poskernel.experiments.kernel_units import disjoint_text
+from poskernel.experiments.kernel_units import encoded_windows
 from poskernel.experiments.language_units import Part
-
-LETTERS_A_TOKEN = 8
-"""Of text handed to the tokenizer for every token wanted: English has 4 to 5."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +114,5 @@ def opened(model: PretrainedModel) -> LoadedModel:
 def text_windows(
     loaded: LoadedModel, source: str, number: int, texts: int, sequences: int, length: int
 ) -> Int[Tensor, "sequence position"]:
-    """The first windows of one of `texts` disjoint parts of a corpus; no token is added to them."""
-    wanted = sequences * length
-    tokens = loaded.encode(disjoint_text(source, number, texts)[: LETTERS_A_TOKEN * wanted])
-    if len(tokens) < wanted:
-        raise InputError(
-            f"text {number} of the corpus '{source}' gives {len(tokens)} tokens, not {wanted}: take fewer texts, or "
-            "a larger corpus."
-        )
-    return torch.tensor(tokens[:wanted]).view(sequences, length)
+    """The first windows of one of `texts` disjoint parts of a corpus."""
+    return encoded_windows(loaded.encode, source, number, texts, sequences, length)

@@ -174,39 +174,42 @@ PRODUCT_PREDICTIONS = (
         deciding=False,
     ),
 )  # fmt: skip
+ROW = 1 / 196
+"""Step of a share of predictions: one row of the repeats of four patterns of 50 tokens."""
 CIRCUIT_PREDICTIONS = (
     RegisteredPrediction(
         "damping breaks the copy",
         "Halving the three planes that carry offset 1 in SmolLM2's previous-token heads lowers the share of right "
         "copies by more than 0.3.",
         circuit_gap(SMOLLM2, "copied", "none", "damped"), Side.ABOVE, 0.3, "a circuit that goes on copying",
-        informed=True,
+        informed=True, step=ROW,
     ),
     RegisteredPrediction(
         "not any planes break it",
         "In heads that have random planes of equal energy, halving those leaves the share of right copies above that "
         "with the carrying planes halved by more than 0.1.",
         circuit_gap(SMOLLM2, "copied", "energy-matched", "damped, heads with a control"), Side.ABOVE, 0.1,
-        "random planes of the same energy that break the circuit as well", informed=True,
+        "random planes of the same energy that break the circuit as well", informed=True, step=ROW,
     ),
     RegisteredPrediction(
         "moving the kernel moves the copy",
         "With the previous-token heads' kernels moved by one position, more than 0.2 of predictions are the token "
         "after the right one.",
         circuit_share(SMOLLM2, "moved by 1", "ahead_1"), Side.ABOVE, 0.2,
-        "a circuit that breaks, or stays, when its kernel moves", informed=True,
+        "a circuit that breaks, or stays, when its kernel moves", informed=True, step=ROW,
     ),
     RegisteredPrediction(
         "by two, and back",
         "Moved by two, more than 0.2 are two after the right one; moved by -1, more than 0.2 repeat the row's own "
         "token.",
-        further_moves, Side.ABOVE, 0.2, "moves that do not go where the kernel does", informed=True, deciding=False,
+        further_moves, Side.ABOVE, 0.2, "moves that do not go where the kernel does", informed=True,
+        step=ROW, deciding=False,
     ),
     RegisteredPrediction(
         "other heads move nothing",
         "The same move in as many other heads makes less than 0.05 of predictions the token after the right one.",
         circuit_share(SMOLLM2, "other heads moved by 1", "ahead_1"), Side.BELOW, 0.05,
-        "a copy that moves with heads outside the circuit", informed=True,
+        "a copy that moves with heads outside the circuit", informed=True, step=ROW,
     ),
     RegisteredPrediction(
         "matching lives in unresolved planes",
@@ -222,13 +225,13 @@ CIRCUIT_PREDICTIONS = (
         "With Gemma-3's previous-token heads moved by one position, more than 0.1 of predictions are the token after "
         "the right one.",
         circuit_share(GEMMA, "moved by 1", "ahead_1"), Side.ABOVE, 0.1, "a second model whose circuit does not move",
-        informed=False, deciding=False,
+        informed=False, step=ROW, deciding=False,
     ),
     RegisteredPrediction(
         "damping breaks Gemma-3's copy",
         "Halving the planes that carry offset 1 in Gemma-3 lowers the share of right copies by more than 0.1.",
         circuit_gap(GEMMA, "copied", "none", "damped"), Side.ABOVE, 0.1, "a circuit that goes on copying",
-        informed=False, deciding=False,
+        informed=False, step=ROW, deciding=False,
     ),
 )  # fmt: skip
 BOUNDARY_PREDICTIONS = (

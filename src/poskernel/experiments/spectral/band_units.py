@@ -63,6 +63,8 @@ ACCURACY = Quantity("accuracy", "share of scored tokens of a generated task that
 UNMATCHED = "undefined: no set of the head's other planes has the energy of the band"
 EMPTY = "undefined: no plane of the head lies in the band"
 Values = dict[tuple[Cell, str, int], float | str]
+MEANS_FROM = 4
+"""Windows that means are measured on, for each that losses are: what is left of content in a mean is filtered too."""
 FILTERED: Mapping[str, tuple[Band, ...]] = {
     "without short": (Band.MIDDLE, Band.UNRESOLVED),
     "without middle": (Band.SHORT, Band.UNRESOLVED),
@@ -116,7 +118,7 @@ def head_distances(
 ) -> dict[tuple[Part, str], float | str]:
     """Everything that `distance_parts` asks of a model: one layer at a time from one pass, then all layers at once."""
     draws = {f"{band}/{draw}": planes for band in CONTROLLED for draw, planes in enumerate(changes.random[band])}
-    one = PlaneDistances(changes.rotary, changes.bands, gains, dropped)
+    one = PlaneDistances(changes.rotary, {str(band): planes for band, planes in changes.bands.items()}, gains, dropped)
     random = MeasuredDistances(changes.rotary, draws, DAMPED, dropped)
     plain = LogDistances(dropped)
 
@@ -305,7 +307,7 @@ class FilterUnit(LanguageUnit):
         return found
 
     def measured(self, trained: TrainedLanguage) -> Values:
-        """Means are measured at each length on the windows that heads are measured on."""
+        """Means are measured at each length, on other documents than losses and heads: of validation."""
         model, length, values = trained.model, self.cell.train_length, Values()
         source = self.cell.condition.recipe.source
         assert isinstance(source, Text)
@@ -313,7 +315,8 @@ class FilterUnit(LanguageUnit):
         heads = heads_of(self.cell)
         for stretch in STRETCHES:
             windows = held_out_tokens(source, max(2, self.grid.sequences // stretch), stretch * length)
-            means = position_means(model, windows)
+            learnt = max(2, MEANS_FROM * self.grid.sequences // stretch)
+            means = position_means(model, source.spread(Split.VALIDATION, learnt, stretch * length).tokens)
             for name in (NONE, *FILTERED):
                 change = [] if name == NONE else [MeanFilter(heads, means, FILTERED[name], short)]
                 with intervening(model, *change):

@@ -29,6 +29,12 @@ from poskernel.experiments.spectral.outcomes import (
 )
 from poskernel.experiments.spectral.word_filters import LOW_PASS
 
+HEAD_OF_SMALL = 1 / 32
+"""Step of a share of a small model's heads: one of 16, in one of two bands."""
+HEAD_OF_SMOLLM2 = 1 / 540
+"""Step of a share of SmolLM2's heads, likewise."""
+TOKEN = 1 / 4096
+"""Step of an accuracy: one of 64 tokens of 64 sequences."""
 DISTANCE_PREDICTIONS = (
     RegisteredPrediction(
         "directions, small models",
@@ -39,6 +45,7 @@ DISTANCE_PREDICTIONS = (
         0.8,
         "heads that move against their kernel as often as with it",
         informed=True,
+        step=HEAD_OF_SMALL,
     ),
     RegisteredPrediction(
         "sizes, small models",
@@ -57,6 +64,7 @@ DISTANCE_PREDICTIONS = (
         0.8,
         "heads that move against their kernel as often as with it",
         informed=True,
+        step=HEAD_OF_SMOLLM2,
     ),
     RegisteredPrediction(
         "sizes, SmolLM2",
@@ -185,6 +193,7 @@ BEHAVIOUR_PREDICTIONS = (
         0.05,
         "bracket matching that suffers as much",
         informed=False,
+        step=TOKEN,
         deciding=False,
     ),
     RegisteredPrediction(
@@ -196,6 +205,7 @@ BEHAVIOUR_PREDICTIONS = (
         0.05,
         "reordering that suffers as much",
         informed=False,
+        step=TOKEN,
         expected=Outcome.FAILED,
         deciding=False,
     ),
