@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from poskernel.realizability.margin_programme import best_margin
-from poskernel.realizability.refutation import cancels, refuted, whole_numbers, withstands
+from poskernel.realizability.refutation import cancels, refuted, row_lengths, whole_numbers, withstands
 
 FREE = np.full(2, np.inf)
 EXACT = np.zeros(2)
@@ -115,3 +115,23 @@ def test_each_test_alone_refuses_a_wrong_combination(test):
     bounded = np.zeros(2, dtype=bool)
     assert test(rows, np.ones(3), bounded, EXACT)
     assert not test(rows[:2], np.ones(2), bounded, EXACT)
+
+
+def test_counts_beyond_float64_are_no_counts():
+    """Powers of 2 down to 2^-1070 are whole numbers of the least, too many to convert."""
+    halves = 0.5 ** np.arange(1.0, 1071.0)
+    assert whole_numbers(halves[:, None])[1].tolist() == [False]
+    assert whole_numbers(halves[:50, None])[1].tolist() == [True]
+
+
+def test_lengths_of_rows_whose_squares_are_0():
+    rows = np.array([[3e-200, 4e-200], [0.0, 0.0], [5e-324, 0.0], [3.0, -4.0], [3e200, 4e200]])
+    assert row_lengths(rows).tolist() == pytest.approx([5e-200, 0.0, 5e-324, 5.0, 5e200])
+
+
+def test_dual_weights_that_are_no_numbers_prove_nothing():
+    rows = np.array([[1.0, -2.0], [-1.0, 2.0]])
+    assert refuted(rows, FREE, np.ones(2), EXACT)
+    assert not refuted(rows, FREE, np.array([np.inf, 1.0]), EXACT)
+    assert not refuted(rows, FREE, np.full(2, np.nan), EXACT)
+    assert not refuted(1e-320 * rows, FREE, np.ones(2), np.full(2, 1e10))

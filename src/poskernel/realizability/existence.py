@@ -23,7 +23,7 @@ from poskernel.tasks import Targets, Task
 
 logger = logging.getLogger(__name__)
 
-VERSION = b"poskernel existence 4"
+VERSION = b"poskernel existence 5"
 """Of what counts as an answer: cached ones of another version are not read."""
 
 
@@ -47,8 +47,11 @@ class Existence:
     upper_bound: float | None
     """No kernel with |w| <= 1 has a larger margin."""
     reason: str
-    proved: bool = True
-    """Whether a no is proved; otherwise its margin is bounded by what rounding explains."""
+
+    @property
+    def proved(self) -> bool:
+        """Whether the answer is a yes, a no or a conflict: each rests on a proof, never on how small a margin is."""
+        return self.answer in (Exists.YES, Exists.NO, Exists.CONFLICT)
 
 
 def existence(
@@ -131,8 +134,8 @@ def programme_answer(asked: Programme, seconds: float) -> Existence:
     if found.weights is not None:
         return Existence(Exists.YES, None, bound, "every query row sees its target alone, so any kernel solves it")
     if found.empty:
-        return Existence(Exists.NO, None, bound, found.why, found.proved)
-    return Existence(Exists.UNDECIDED, None, bound, found.why, False)
+        return Existence(Exists.NO, None, bound, found.why)
+    return Existence(Exists.UNDECIDED, None, bound, found.why)
 
 
 def order_cycle(targets: Targets) -> list[int] | None:
@@ -169,7 +172,7 @@ def order_cycle(targets: Targets) -> list[int] | None:
 
 def cached(asked: Programme, answer: Callable[[], Existence]) -> Existence:
     """The stored answer to the same programme, or a new one, stored unless undecided (more time may decide it)."""
-    digest = hashlib.sha256(VERSION + (b" rounded" if asked.rounded else b""))
+    digest = hashlib.sha256(VERSION + (b" rounded" if asked.rounded else b"") + (b" tied" if asked.tied else b""))
     for array in (asked.rows, asked.upper, asked.resolution):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).tobytes())

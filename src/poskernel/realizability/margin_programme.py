@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from poskernel.encodings import LinearFamily, RelativeFamily
+from poskernel.encodings import BilinearFamily, KernelFamily, LinearFamily, RelativeFamily
+from poskernel.errors import InputError
 from poskernel.tasks import Targets
 
 POSITIVE = 1e-6
@@ -19,6 +21,8 @@ The solver's tolerance is 1e-7. A share, so that features of another size hold t
 TOLERANCE = 1e-9
 """How far, in largest entries, a row may fall below the programme's margin before it is added: rounding."""
 FIRST_CONSTRAINTS, ADDED_CONSTRAINTS = 256, 128
+
+Pairs = Int[Tensor, " constraint"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,18 @@ class BestMargin:
 
 
 def margin_constraints(family: LinearFamily, targets: Targets) -> Float[np.ndarray, "constraint weight"]:
-    """For every query row and wrong causal key: the row w must make positive (target's logit less the wrong key's)."""
+    """For every query row and wrong causal key: the row w must make positive (target's logit less the wrong key's).
+
+    InputError where the features are so large that a difference overflows.
+    """
+    query, target, key = compared(family, targets)
+    rows = (family.design(query, target) - family.design(query, key)).numpy()
+    require_room(rows, family)
+    return rows
+
+
+def compared(family: LinearFamily, targets: Targets) -> tuple[Pairs, Pairs, Pairs]:
+    """(query, target, wrong key) of every constraint."""
     query = targets.query.repeat_interleave(targets.query + 1)
     start = (targets.query + 1).cumsum(0) - (targets.query + 1)
     key = torch.arange(len(query)) - start.repeat_interleave(targets.query + 1)
@@ -53,7 +68,15 @@ def margin_constraints(family: LinearFamily, targets: Targets) -> Float[np.ndarr
         # A kernel of the offset sees only the two offsets: most pairs repeat.
         pairs = torch.stack([query - target, query - key], dim=1).unique(dim=0)
         query, target, key = pairs.sum(1), pairs[:, 1], pairs[:, 0]
-    return (family.design(query, target) - family.design(query, key)).numpy()
+    return query, target, key
+
+
+def require_room(entries: Float[np.ndarray, "*shape weight"], family: KernelFamily) -> None:
+    """InputError unless sums of these entries, each times a weight of at most 1, stay within float64."""
+    most = float(np.finfo(np.float64).max) / 4 / max(1, entries.shape[-1])
+    if not np.abs(entries).max(initial=0.0) <= most:  # also where one is no number
+        of = f"encoding '{family.name}'" if isinstance(family, RelativeFamily | BilinearFamily) else "the encoding"
+        raise InputError(f"the features of {of} are so large that their differences overflow: scale them down.")
 
 
 def distinct_rows(rows: Float[np.ndarray, "constraint weight"]) -> Float[np.ndarray, "distinct weight"]:

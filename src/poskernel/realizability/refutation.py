@@ -18,6 +18,8 @@ LARGEST_DENOMINATOR = 1000
 LEAST_SHARE = 1e-9
 """Of the largest dual weight: what is smaller is the solver's rounding."""
 EPSILON = float(np.finfo(np.float64).eps)
+ROUNDINGS = 32
+"""Relative roundings of one entry that its column's resolution does not count."""
 
 Rows = Float[np.ndarray, "constraint weight"]
 Columns = Float[np.ndarray, " weight"]
@@ -29,7 +31,7 @@ def refuted(rows: Rows, upper: Columns, dual: Float[np.ndarray, " constraint"] |
 
     `resolution` is how far rounding may have put an entry of each column off; 0 where the entries are exact.
     """
-    if dual is None or not dual.max() > 0:
+    if dual is None or not 0 < dual.max() < np.inf:
         return False
     chosen = dual > LEAST_SHARE * dual.max()
     support, share = rows[chosen], dual[chosen] / dual.max()
@@ -63,8 +65,15 @@ def counts_of_unit(sizes: Float[np.ndarray, " size"]) -> Float[np.ndarray, " siz
         if parts > LARGEST_DENOMINATOR:
             return None
         counts.append(count)
-    found = np.array([int(count * parts) for count in counts], dtype=float)
-    return found if found.max() < 2**53 else None
+    whole = [int(count * parts) for count in counts]
+    return np.array(whole, dtype=float) if max(whole) < 2**53 else None  # as whole numbers: float64 may not hold them
+
+
+def row_lengths(rows: Rows) -> Float[np.ndarray, " constraint"]:
+    """Euclidean lengths; the squares of small entries do not vanish, since the largest of each row is taken out."""
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    largest[largest == 0] = 1.0
+    return np.linalg.norm(rows / largest, axis=1) * largest[:, 0]
 
 
 def cancels(support: Rows, share: Float[np.ndarray, " constraint"], bounded: Marked, resolution: Columns) -> bool:
@@ -93,8 +102,11 @@ def withstands(support: Rows, share: Float[np.ndarray, " constraint"], bounded: 
     matrix, error, limited = support[:, used], resolution[used], bounded[used]
     size = np.abs(matrix).max(axis=0, initial=0.0)
     size[size == 0] = 1.0
-    matrix, error = matrix / size, error / size
-    length = np.linalg.norm(matrix, axis=1)
+    with np.errstate(over="ignore"):  # an error of infinite size withstands nothing
+        matrix, error = matrix / size, error / size
+    length = row_lengths(matrix)
+    if not length.all():
+        return False
     matrix = matrix / length[:, None]
     count, width = matrix.shape
     weighed = share * length
@@ -104,14 +116,15 @@ def withstands(support: Rows, share: Float[np.ndarray, " constraint"], bounded: 
     equations = np.zeros((width + 1, width + 1))
     equations[:width, :count], equations[width, :count] = matrix.T, 1.0
     equations[slack, count + np.arange(len(slack))] = -1.0
-    uncertain = (width + 3) * EPSILON * np.abs(equations)
-    uncertain[:width, :count] += error[:, None] / length
+    uncertain = (width + ROUNDINGS) * EPSILON * np.abs(equations)
     try:
         inverse = np.linalg.inv(equations)
     except np.linalg.LinAlgError:
         return False
     solution = inverse[:, width]
-    moved = float((np.abs(inverse) @ uncertain).sum(axis=1).max())
+    with np.errstate(over="ignore", invalid="ignore"):
+        uncertain[:width, :count] += error[:, None] / length
+        moved = float((np.abs(inverse) @ uncertain).sum(axis=1).max())
     if not moved < 0.5:
         return False
     return bool(solution.min() > moved / (1 - moved) * np.abs(solution).max())

@@ -70,6 +70,27 @@ def test_each_column_is_measured_against_itself(functions, affine):
     assert is_affine(case(Own(functions), "prev", 100_000)) == affine
 
 
+@pytest.mark.parametrize(
+    ("columns", "bends"),
+    [
+        (lambda offset: [offset, 3 * offset, offset / 4], False),  # float64 holds all of it
+        (lambda offset: [offset / 3, 0 * offset + 0.7], False),  # one column that rises, whatever its roundings
+        (lambda offset: [offset / 3, offset / 7], True),  # what is left where the two cancel is rounding
+        (lambda offset: [offset, offset + 2.0**-33 * (offset == 1)], True),
+    ],
+)
+def test_lines_that_only_rounding_bends_are_told_from_those_that_bend(columns, bends):
+    asked = case(Own(lambda offset: torch.stack(columns(offset), 1)), "prev", 100_000)
+    assert is_affine(asked) != bends
+    assert (answer(asked.encoding, "prev", 100_000).verdict is CANNOT) != bends
+
+
+def test_a_bend_smaller_than_the_features_rounding_is_a_kernel():
+    """d and d + 2^-33 at offset 1: their difference peaks there, and float64 holds it."""
+    bent = case(Own(lambda offset: torch.stack([offset, offset + 2.0**-33 * (offset == 1)], 1)), "prev")
+    assert bent.alpha_of(torch.tensor([-1.0, 1.0], dtype=torch.float64), 1000) == 1
+
+
 def test_slow_cosines_are_no_straight_lines():
     assert not is_affine(case("rope:scale=1e-9", "prev")) and not is_affine(case("sinusoidal:base=1e300", "prev"))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from own_tasks import ByOffset, in_odd_block, is_cube, is_odd, is_power_of_two, is_square, usual_except
-from poskernel.realizability.theorems.demand import Quantity, demanded, vanishing
+from poskernel.realizability.theorems.demand import Quantity, constant_part, demanded, vanishing
 from poskernel.tasks import POSITIONAL_TASKS, Skip
 
 
@@ -107,3 +107,77 @@ def test_one_or_two_lengths_with_exceptions_show_no_tendency():
     assert vanishing(lengths, [0.0, 0.4, 0.4, 0.4])[0] is False
     assert vanishing(lengths, [0.0, 0.02, 0.01, 0.005])[0] is None  # it has risen once, and may again
     assert vanishing(lengths, [0.1, 0.0, 0.0, 0.0])[0] is True
+
+
+def squares_or_every(step):
+    """Offset 2 on squares and on every so many rows: a share that falls, and not to 0."""
+    return usual_except(lambda query: (is_square(query) | (query % step == 0)) & (query > 20))
+
+
+@pytest.mark.parametrize(
+    ("step", "train_length", "horizon"),
+    [
+        (50, 20, 100_000),
+        (100, 20, 100_000),
+        (200, 20, 100_000),
+        (500, 20, 100_000),
+        (50, 20, 10_000),
+        (100, 20, 10_000),
+        (200, 20, 10_000),
+        (100, 20, 1000),
+        (100, 1000, 10_000),  # few lengths, of which the first rows that count hide a part
+        (100, 1000, 100_000),
+        (1000, 20, 1_000_000),
+    ],
+)
+def test_rare_exceptions_that_come_back_for_ever_do_not_settle(step, train_length, horizon):
+    found = demanded(squares_or_every(step), train_length, horizon)
+    assert found.settles is None
+    assert "no limit can be told" in found.reason or "too few" in found.reason
+
+
+@pytest.mark.parametrize("horizon", [10_000, 15_000, 20_000, 100_000, 200_000])
+@pytest.mark.parametrize("train_length", [10, 20, 40])
+def test_squares_alone_settle(train_length, horizon):
+    assert demanded(usual_except(lambda query: is_square(query) & (query > 20)), train_length, horizon).settles
+
+
+def test_primes_thin_out_too_slowly_to_tell():
+    """A share of 1 / ln n tends to 0; up to a million it looks like many others that do not."""
+    sieve = torch.ones(1_000_001, dtype=torch.bool)
+    sieve[:2] = False
+    for number in range(2, 1001):
+        if sieve[number]:
+            sieve[number * number :: number] = False
+    for horizon in (10_000, 100_000, 1_000_000):
+        assert demanded(usual_except(lambda query: sieve[query]), 20, horizon).settles is None
+
+
+@pytest.mark.parametrize(("constant", "power"), [(0.0, 0.5), (0.002, 0.5), (0.01, 1.5), (0.0, 0.25), (0.001, 2 / 3)])
+def test_the_fit_finds_the_constant_it_was_made_with(constant, power):
+    rows = torch.arange(20, 40_000, dtype=torch.float64)
+    share = (constant + 0.3 * rows**-power).cumsum(0) / (rows - 19)
+    counted = [(length, float(share[length - 21])) for length in (40_000 // 2**each for each in range(8, -1, -1))]
+    part, error = constant_part(counted, 20)
+    assert part == pytest.approx(constant / counted[-1][1], abs=0.04) and 0 <= error < 0.02
+
+
+def test_noise_widens_the_error_of_the_fit():
+    """Rows drawn at random at rate q^-1/2: a sample of them leaves more open than a law."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.arange(20, 40_000, dtype=torch.float64)
+    drawn = torch.rand(len(rows), generator=generator, dtype=torch.float64) < 0.5 * rows**-0.5
+    lengths = [40_000 // 2**each for each in range(8, -1, -1)]
+    errors = []
+    for rate in (0.5 * rows**-0.5, drawn.double()):
+        share = rate.cumsum(0) / (rows - 19)
+        errors.append(constant_part([(length, float(share[length - 21])) for length in lengths], 20)[1])
+    assert errors[1] > 10 * errors[0]
+
+
+def test_a_fit_takes_five_lengths():
+    lengths = [1000 * 2**power for power in range(6)]
+    shares = [length**-0.5 for length in lengths]
+    assert vanishing(lengths, shares)[0] is True
+    settles, how = vanishing(lengths[:4], shares[:4])
+    assert settles is None and "exceptions at 4 lengths" in how

@@ -8,6 +8,7 @@ import torch
 from own_cases import RISING, Own, answer, case
 from own_tasks import ByKey, ByOffset, in_odd_block, is_odd, is_square, usual_except
 from poskernel.encodings import T5, RelativeEncoding, RelativeFamily, Rope, Shaw
+from poskernel.errors import InputError
 from poskernel.realizability.alignment import alpha, row_margins
 from poskernel.realizability.theorems.stationary import aligned_kernel, seen_whole
 from poskernel.realizability.theorems.verdicts import SOLVABLE, Verdict
@@ -160,3 +161,34 @@ def test_falling_kernels_follow_no_later_offset():
     assert (found.verdict, found.exact, found.theorem) == (CANNOT, False, "theorem 2")
     drifts = ByOffset(lambda query: torch.where(query < 20, 0, query.clamp(min=1).double().log2().long()))
     assert answer("kerple-log", drifts, 100_000).verdict is not TRANSFERS
+
+
+def test_no_horizon_excludes_a_kernel_that_exists():
+    """7 d - d^4 peaks at offset 1 in whole numbers, whatever float64 makes of d^4 far out."""
+    steep = Own(lambda offset: torch.stack([offset, offset**4], 1))
+    assert all(7 * offset - offset**4 < 7 - 1 for offset in (0, *range(2, 1000)))
+    for horizon in (200, 500, 30_000, 100_000):
+        assert answer(steep, "prev", horizon).verdict is not CANNOT
+
+
+@pytest.mark.parametrize("step", [2.0**-40, 2.0**-46])
+def test_two_features_that_differ_at_one_offset_alone_are_not_excluded(step):
+    alike = Own(lambda offset: torch.stack([offset % 64, offset % 64 + step * (offset == 1)], 1))
+    asked = case(alike, "prev")
+    assert alpha(asked.kernel(torch.tensor([-1.0, 1.0], dtype=torch.float64)), asked.task, 20, 1000) == 1
+    assert answer(alike, "prev").verdict is not CANNOT
+
+
+@pytest.mark.parametrize("horizon", [1000, 2000])
+def test_features_of_the_least_size_are_decided_without_a_fault(horizon):
+    """2^-d beside 0 at offset 1: from offset 1075 on float64 has 0 there too, a tie."""
+    halves = Own(lambda offset: torch.where(offset == 1, 0 * offset, 0.5**offset)[:, None])
+    found = answer(halves, "prev", horizon)
+    assert found.verdict is (CANNOT if horizon > 1075 else UNDECIDED)
+    assert ("equal features" in found.reason) == (horizon > 1075)
+
+
+def test_features_that_overflow_are_refused():
+    huge = Own(lambda offset: (1e308 * torch.where(offset == 1, 1.0, -1.0).double())[:, None])
+    with pytest.raises(InputError, match="so large that their differences overflow: scale them down"):
+        answer(huge, "prev")

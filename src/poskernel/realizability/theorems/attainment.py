@@ -21,8 +21,7 @@ class Peak:
     weights: Float[Tensor, "..."] | None
     margin: float | None
     impossible: bool
-    proved: bool
-    """Whether impossibility is proved, not only bounded by rounding."""
+    """Whether it is proved that there is none."""
     why: str
     """In words: what excludes a kernel, or why nothing was decided."""
 
@@ -40,11 +39,11 @@ def peak(family: LinearFamily, asked: Programme, wanted: Sequence[Targets], seco
 
     found = decide(asked, seconds, seen)
     if found.weights is not None:
-        return Peak(torch.from_numpy(found.weights).reshape(family.shape), found.margin, False, False, "")
+        return Peak(torch.from_numpy(found.weights).reshape(family.shape), found.margin, False, "")
     if unseen and not found.empty:
         why = (
             "a kernel exists there, but its logits grow so large that a strict argmax, which needs "
             f"{STRICTNESS:g} of the largest, does not see it: a shorter horizon may decide"
         )
-        return Peak(None, None, False, False, why)
-    return Peak(None, None, found.empty, found.proved, found.why)
+        return Peak(None, None, False, why)
+    return Peak(None, None, found.empty, found.why)

@@ -112,5 +112,5 @@ class Case:
             return None
         if found.answer is Exists.NO:
             reason = f"no kernel of the family solves length {self.train_length}: {found.reason}"
-            return Answer(Verdict.CANNOT, SOLVABLE, reason, found.proved)
+            return Answer(Verdict.CANNOT, SOLVABLE, reason, True)
         return undecided(f"whether length {self.train_length} can be solved is unknown: {found.reason}")

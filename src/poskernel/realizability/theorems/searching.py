@@ -31,7 +31,7 @@ def searched(case: Case) -> Answer:
             break
         right = row_margins(case.kernel(found.weights), whole).right
         shares = [float((~right[whole.query < length]).double().mean()) for length in lengths]
-        if vanishing(lengths, shares)[0]:
+        if vanishing(lengths, shares, case.train_length)[0]:
             reason = (
                 f"a kernel found by a linear programme on {len(rows.query)} new rows solves length "
                 f"{case.train_length} and is right on {share_text(1 - shares[-1])} of the rows up to {until}"

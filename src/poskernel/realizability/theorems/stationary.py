@@ -104,13 +104,13 @@ def following(case: Case, demand: Demand) -> Answer:
     pairs = followed_pairs(most_followed(rows, None, trained).winners)
     higher, lower = (family.design(each, torch.zeros_like(each)).numpy() for each in pairs)
     wanted = distinct_rows(np.vstack([margin_constraints(family, trained), higher - lower]))
-    asked = with_resolution(wanted, [family], [case.horizon], case.phase_rate)
+    asked = with_resolution(wanted, [family], [case.horizon], case.phase_rate, tied=True)
     found = peak(family, asked, [trained], case.seconds)
     missed = unsettled_text(demand)
     if found.weights is not None:
         kernel, lengths = case.kernel(found.weights), lengths_to(case.horizon, case.train_length)
         shares = [1 - alpha(kernel, case.task, case.train_length, each) for each in lengths]
-        if vanishing(lengths, shares)[0]:
+        if vanishing(lengths, shares, case.train_length)[0]:
             reason = (
                 f"{missed}, but a kernel without a global peak follows them: it solves length {case.train_length} "
                 f"and is right on {share_text(1 - shares[-1])} of the rows up to {case.horizon}"
@@ -169,5 +169,5 @@ def by_programme(case: Case, deep: Targets, demand: Demand) -> Answer:
         return attained(case, demand, best.weights, best.margin, seen_whole(case))
     if best.impossible:
         reason = f"{what}, and no kernel that solves length {case.train_length} peaks there: {best.why}"
-        return Answer(Verdict.CANNOT, NAME, reason, demand.exact and best.proved, demand)
+        return Answer(Verdict.CANNOT, NAME, reason, demand.exact, demand)
     return undecided(f"{what}; whether a kernel peaks there is open: {best.why}", demand, NAME)
