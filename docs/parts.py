@@ -25,29 +25,19 @@ def table_html(columns: list[str], rows: list[list[str]]) -> str:
 
 def claim_groups() -> Mapping[str, tuple[str, ...]]:
     """Names of the claims by the table of the theory page that has them."""
-    from poskernel.realizability.theorems.boundary import BOUNDARY_CHECKS
-    from poskernel.realizability.theorems.departures import DEPARTURE_CHECKS
-    from poskernel.realizability.theorems.kernels import KERNEL_CHECKS
-    from poskernel.realizability.theorems.realizability_checks import REALIZABILITY_CHECKS
-    from poskernel.realizability.theorems.table import claim_name
+    from poskernel.realizability.theorems.table import GROUPS, claim_name
 
-    groups = {
-        "realizability": REALIZABILITY_CHECKS,
-        "kernel": (*KERNEL_CHECKS, *BOUNDARY_CHECKS),
-        "departures": DEPARTURE_CHECKS,
-    }
-    return {name: tuple(map(claim_name, checks)) for name, checks in groups.items()}
+    return {name: tuple(map(claim_name, group.checks)) for name, group in GROUPS.items()}
 
 
 def claims(words: str) -> str:
     """A table of claims, run now: a group of `claim_groups`, or names of claims."""
-    from poskernel.realizability.theorems.check import SHOWN
-    from poskernel.realizability.theorems.table import run_checks
+    from poskernel.realizability.theorems.table import run_checks, verdict
 
     found = run_checks(claim_groups().get(words) or words.split())
     rows = [
         [f'<a href="#{each.name}">{each.name}</a>', html.escape(each.measured), html.escape(each.expected),
-         str(each.n), SHOWN[each.holds]]
+         html.escape(each.size), html.escape(verdict(each))]
         for each in found
     ]  # fmt: skip
     return table_html(["claim", "measured", "expected", "n", "holds"], rows)

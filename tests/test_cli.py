@@ -30,6 +30,13 @@ def test_json_is_all_that_stdout_holds(capsys):
         (["predict", "rop", "prev"], "did you mean 'rope'"),
         (["predict", "rope", "perv"], "did you mean 'prev'"),
         (["predict", "rope:bse=3", "prev"], "did you mean 'base'"),
+        (["doctor", "extra"], "'extra' is more than 'poskernel doctor' takes: 'poskernel doctor --help' says what"),
+        (
+            ["study", "export", "quick", "more", "yet"],
+            "than 'poskernel study export' takes: 'poskernel study export --help'",
+        ),
+        (["predict", "rope"], "'poskernel predict --help' says what it takes"),
+        (["predict", "rope", "prev", "--lengths"], "'poskernel predict --help' says what it takes"),
         (["predict", "rope:base=-1", "prev"], "-1.0"),
         (["predict", "rope", "prev", "--rule", "adm"], "did you mean 'adam'"),
         (["predict", "rope", "prev", "--lengths", "30,x"], "'30,x'"),
@@ -66,10 +73,10 @@ def test_json_is_all_that_stdout_holds(capsys):
         (["analyze", "x", "--layers", "one"], "'one'"),
         (["analyze", "x", "--layers", "5-2"], "'5-2'"),
         (["analyze", "x", "--layers", "0-20000000"], "'0-20000000'"),
-        (["analyze", "x", "--sequences", "0"], "--sequences 4"),
+        (["analyze", "x", "--sequences", "0"], "take 4 or more"),
         (["analyze", "x", "--sequences", "-3"], "-3 sequences"),
-        (["analyze", "x", "--length", "0"], "--length 8"),
-        (["analyze", "x", "--dropped", "600"], "--dropped 0 to 510"),
+        (["analyze", "x", "--length", "0"], "take 8 or more"),
+        (["analyze", "x", "--dropped", "600"], "drop 0 to 510"),
         (["analyze", "x", "--report", "."], "a folder"),
         (["analyze", "x", "--text", "absent.txt"], "absent.txt"),
     ],
@@ -162,6 +169,31 @@ def test_configuration_file_and_flags(tmp_path, capsys, monkeypatch):
     settings.write_text("trian-length = 10\n")
     assert cli.main(["predict", "rope", "prev", "--config", str(settings)]) == 2
     assert "trian-length" in capsys.readouterr().err
+
+
+def test_a_flag_that_is_also_a_verb_is_taken_from_the_configuration(tmp_path, capsys):
+    """`report` names an option of several verbs and a verb."""
+    page = tmp_path / "page.html"
+    line = ["theory", "rms-norm-sphere", "-q"]
+    assert cli.main([*line, "--report", str(page), "--out", str(tmp_path / "saved")]) == 0
+    first = page.read_text()
+    page.unlink()
+    capsys.readouterr()
+    saved = tmp_path / "saved" / "config.toml"
+    assert cli.main([*line, "--config", str(saved)]) == 0
+    assert page.read_text() == first
+    settings = tmp_path / "settings.toml"
+    settings.write_text('report = "."\n')
+    assert cli.main([*line, "--config", str(settings)]) == 2
+    assert "--report is" in capsys.readouterr().err
+    for verb in (["analyze", "absent"], ["extend", "absent"]):
+        assert cli.main([*verb, "--config", str(settings)]) == 2
+        assert "--report is" in capsys.readouterr().err
+    assert cli.main([*CELL, "--config", str(settings)]) == 2  # no option of this verb: not dropped without a word
+    assert "report" in capsys.readouterr().err
+    settings.write_text("wokers = 1\n")
+    assert cli.main(["study", "run", "quick", "--config", str(settings)]) == 2
+    assert "wokers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"lengths =", b"\xff\xfe", b"lengths = 30 40"])

@@ -19,6 +19,16 @@ def test_progress_says_how_much_is_left(monkeypatch, capsys):
     assert "2 of 3, 0:40 gone, 0:20 left" in capsys.readouterr().err
 
 
+def test_a_time_left_is_said_once_the_first_steps_are_done(monkeypatch, capsys):
+    clock = iter([0.0, 20.0, 40.0, 60.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    progress = console.Progress(4, "theory", settle=2)
+    for _ in range(3):
+        progress.step()
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert "left" not in first + second and "3 of 4, 1:00 gone, 0:20 left" in third
+
+
 def test_quiet_is_quiet(capsys):
     progress = console.Progress(1, "screen", quiet=True)
     progress.step()
@@ -59,3 +69,15 @@ def test_markup_in_data_is_text(capsys):
 def test_nan_never_becomes_json():
     with pytest.raises(ValueError, match="JSON"):
         console.print_json({"value": float("nan")})
+
+
+def test_the_first_part_is_announced_before_anything_is_done(capsys):
+    steps = console.Steps()
+    steps.show("loading", 0, 1)
+    assert capsys.readouterr().err == "loading ...\n"
+    steps.show("self-test", 0, 1)
+    steps.show("layers", 1, 1)
+    assert "loading" not in capsys.readouterr().err
+    quiet = console.Steps(quiet=True)
+    quiet.show("loading", 0, 1)
+    assert capsys.readouterr().err == ""

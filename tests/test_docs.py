@@ -105,7 +105,7 @@ def test_a_table_of_claims_is_run_when_it_is_shown(parts: ModuleType) -> None:
     found = parts.with_parts(f"Claims\n\n% part: claims {' '.join(names)}\n", [])
     assert found.startswith("Claims\n\n````{raw} html\n<table>") and found.count("<td>yes</td>") == 2
     for check in run_checks(names):
-        assert f'href="#{check.name}"' in found and f"<td>{check.n}</td>" in found
+        assert f'href="#{check.name}"' in found and f"<td>{check.size}</td>" in found
 
 
 IN_SMALL_ELSEWHERE = ("theorem-1", "proposition-2-rate", "proposition-2-fitted", "proposition-2-hypothesis",
@@ -114,7 +114,8 @@ IN_SMALL_ELSEWHERE = ("theorem-1", "proposition-2-rate", "proposition-2-fitted",
 
 
 def test_claims_hold_as_the_page_runs_them(parts: ModuleType) -> None:
-    assert parts.claims(" ".join(IN_SMALL_ELSEWHERE)).count("<td>yes</td>") == len(IN_SMALL_ELSEWHERE)
+    table = parts.claims(" ".join(IN_SMALL_ELSEWHERE))
+    assert table.count("<td>yes</td>") == len(IN_SMALL_ELSEWHERE) - 1 and table.count("<td>data</td>") == 1
 
 
 def test_parts_that_are_left_out_say_so_and_all_others_are_there(site: Path, parts: ModuleType) -> None:

@@ -1,6 +1,7 @@
 """Texts of the command line become values, or one sentence."""
 
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -8,7 +9,7 @@ import pytest
 from cyclopts import Token
 
 from poskernel.errors import InputError
-from poskernel.session import Session, layer_numbers, resolved, specifications, typed, whole_numbers
+from poskernel.session import PlainSession, Session, resolved, specifications, typed, whole_numbers
 
 
 def test_texts_of_the_command_line_become_values_without_rounding():
@@ -38,10 +39,10 @@ def test_specifications_keep_parameters_together():
     ]
 
 
-def test_layers():
-    assert layer_numbers("0-2,9") == [0, 1, 2, 9]
-    with pytest.raises(InputError, match="'a-b'"):
-        layer_numbers("a-b")
+def test_a_verb_without_models_takes_the_same_options():
+    assert asdict(PlainSession(seed=3)) == asdict(Session(seed=3))
+    with pytest.raises(InputError, match="--threads is 0"):
+        PlainSession(threads=0)
 
 
 def test_resolved_is_toml_with_the_flags_names():

@@ -4,11 +4,12 @@ import os
 import signal
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, UnusedCliTokensError
 from cyclopts.config import Dict
 
 import poskernel
@@ -60,7 +61,7 @@ def launch(
         Show the resolved configuration instead of running.
     """
     values = {} if config is None else configuration(config)
-    app.config = (Dict(values, use_commands_as_keys=False, source=str(config)),) if values else ()
+    app.config = (flags_of(values, str(config)),) if values else ()
     command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     bound.apply_defaults()
     session = next((value for value in bound.arguments.values() if isinstance(value, Session)), None)
@@ -104,6 +105,22 @@ def configuration(path: Path) -> dict[str, Any]:
     if table is not None:
         raise InputError(f"the configuration {path} has a table [{table}]: put the flags' names at the top level.")
     return {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def flags_of(values: dict[str, Any], source: str) -> Callable[[App, tuple[str, ...], ArgumentCollection], None]:
+    """What gives a command the flags of a configuration file.
+
+    cyclopts takes a top-level key that is a command's name for that command's table, and `report` names an option and
+    a verb. So the flags are handed over as the table of the command that runs.
+    """
+
+    def give(command: App, path: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        table: dict[str, Any] = values
+        for name in reversed(path):
+            table = {name: table}
+        Dict(table, source=source)(command, path, arguments)
+
+    return give
 
 
 def use_threads(threads: int | None) -> None:
@@ -150,7 +167,9 @@ def verdict(error: BaseException, stores: bool = False) -> tuple[int, str]:
     match error:
         case CycloptsError() if isinstance(error.__cause__, InputError):  # ours, about one option's text
             return 2, str(error.__cause__)
-        case InputError() | CycloptsError():
+        case CycloptsError():
+            return 2, refused(error)
+        case InputError():
             return 2, str(error)
         case Terminated():
             return 143, f"terminated; {kept}"
@@ -164,6 +183,16 @@ def verdict(error: BaseException, stores: bool = False) -> tuple[int, str]:
             return 1, f"{error.strerror or error}: '{error.filename}'; free space or choose another place."
         case _:
             return 1, f"{type(error).__name__}: {error} (an unforeseen fault: -v shows where)."
+
+
+def refused(error: CycloptsError) -> str:
+    """What the parser refuses, in one sentence with its remedy: the one it names itself, else the command's --help."""
+    said, command = str(error), " ".join(("poskernel", *(error.command_chain or ())))
+    if "Did you mean" in said or "Available commands" in said:
+        return said
+    if isinstance(error, UnusedCliTokensError):
+        said = f"'{' '.join(error.unused_tokens or ())}' is more than '{command}' takes"
+    return f"{said.rstrip('.')}: '{command} --help' says what it takes."
 
 
 if __name__ == "__main__":

@@ -116,13 +116,13 @@ def screen_table(predictions: Sequence[dict[str, Any]], names: Sequence[str]) ->
 
 
 class Progress:
-    """Steps done of a total with an ETA.
+    """Steps done of a total with an ETA, once more than `settle` are done: the first may be unlike the rest.
 
     One line that rewrites itself on a terminal, plain lines elsewhere, none when quiet.
     """
 
-    def __init__(self, total: int, what: str, quiet: bool = False, every: float = 10.0) -> None:
-        self.total, self.what, self.quiet, self.every = total, what, quiet, every
+    def __init__(self, total: int, what: str, quiet: bool = False, every: float = 10.0, settle: int = 0) -> None:
+        self.total, self.what, self.quiet, self.every, self.settle = total, what, quiet, every, settle
         self.done, self.start, self.last = 0, time.monotonic(), 0.0
 
     def step(self, label: str = "") -> None:
@@ -133,7 +133,8 @@ class Progress:
             return
         self.last = elapsed
         left = elapsed / self.done * (self.total - self.done)
-        text = f"{self.what}: {self.done} of {self.total}, {duration(elapsed)} gone, {duration(left)} left  {label}"
+        told = f", {duration(left)} left" if self.done > self.settle or self.done == self.total else ""
+        text = f"{self.what}: {self.done} of {self.total}, {duration(elapsed)} gone{told}  {label}"
         sys.stderr.write(f"\r\x1b[2K{text}" + ("\n" if self.done == self.total else "") if live else f"{text}\n")
         sys.stderr.flush()
 
@@ -207,34 +208,29 @@ def heads_table(document: dict[str, Any]) -> Table:
     return table
 
 
-def theory_table(document: dict[str, Any]) -> Table:
-    """One block a claim: whether it holds, its name, sample size and sentence, what was measured and expected."""
-    checks = document["checks"]
-    from poskernel.realizability.theorems.check import SHOWN
+def theory_tables(document: dict[str, Any]) -> list[Table]:
+    """A table a source; a block a claim: whether it holds, name, sample size, sentence, the measured and expected."""
+    from poskernel.realizability.theorems.check import sample_size, shown
+    from poskernel.realizability.theorems.table import GROUPS, departs
 
-    title = theory_title([check["holds"] for check in checks])
-    table = Table(title=title, title_justify="left", show_lines=True)
-    table.add_column("holds", no_wrap=True)
-    table.add_column("claim, what was measured, what was expected", overflow="fold")
-    for check in checks:
-        # The note says what a claim supposes, which is what a reader of one that fails wants to know.
-        words = ("claim", "measured", "expected") if check["holds"] else ("claim", "measured", "expected", "note")
-        lines = [f"[bold]{escape(check['name'])}[/bold]  {escape(check['source'])}, n = {check['n']}"]
-        lines += [("" if word == "claim" else f"{word}: ") + escape(check[word]) for word in words]
-        lines += [f"[dim]{escape(check['function'])}, {escape(check['page'])}[/dim]"]
-        shown = SHOWN[check["holds"]]
-        table.add_row(shown if check["holds"] else f"[bold]{shown}[/bold]", "\n".join(lines))
-    return table
-
-
-def theory_title(holds: Sequence[bool | None]) -> str:
-    """How many claims hold, fail and are unclear, in words."""
-    count, failed, unclear = len(holds), list(holds).count(False), list(holds).count(None)
-    if not failed and not unclear:
-        return "1 claim: it holds" if count == 1 else f"{count} claims: all hold"
-    parts = [f"{failed} do{'es' if failed == 1 else ''} not hold"] if failed else []
-    parts += [f"{unclear} unclear for want of draws (more --samples)"] if unclear else []
-    return f"{count} claim{'s' if count > 1 else ''}: {', '.join(parts)}"
+    tables = []
+    titles = {key: group.title for key, group in GROUPS.items()} | {"": ""}
+    for key, title in titles.items():
+        checks = [check for check in document["checks"] if check["group"] == key]
+        table = Table(title=title, title_justify="left", show_lines=True)
+        table.add_column("holds", max_width=14)
+        table.add_column("claim, what was measured, what was expected", overflow="fold")
+        for check in checks:
+            # The note says what a claim supposes, which is what a reader of one that fails wants to know.
+            words = ("claim", "measured", "expected", *(() if check["holds"] else ("note",)))
+            size = sample_size(check["n"], check["unit"])
+            lines = [f"[bold]{escape(check['name'])}[/bold]  {escape(check['source'])}; {size}"]
+            lines += [("" if word == "claim" else f"{word}: ") + escape(check[word]) for word in words]
+            lines += [f"[dim]{escape(check['function'])}, {escape(check['page'])}[/dim]"]
+            told = shown(check["holds"], check["data"], departs(check["name"]))
+            table.add_row(told if check["holds"] else f"[bold]{told}[/bold]", "\n".join(lines))
+        tables += [table] if checks else []
+    return tables
 
 
 def characterization_table(found: dict[str, Any]) -> Table:

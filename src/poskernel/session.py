@@ -49,7 +49,19 @@ class Session:
             raise InputError(f"--seed is {self.seed}: give 0 to {LARGEST_SEED - 1}.")
 
 
+@Parameter(name="*", group=EVERYWHERE)
+@dataclass(frozen=True)
+class PlainSession(Session):
+    """Options of a verb that runs no model and stores no row: it takes the others too, and its help leaves them out."""
+
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(show=False)] = "auto"
+    """Where models run."""
+    store: Annotated[Path, Parameter(show=False)] = Path("out/results.sqlite")
+    """The results store."""
+
+
 DEFAULTS = Session()
+PLAIN_DEFAULTS = PlainSession()
 WHOLE = re.compile(r"([+-]?[0-9]+)(?:[eE]\+?([0-9]{1,2}))?")
 
 

@@ -9,8 +9,11 @@ pytest.importorskip("matplotlib")
 from poskernel.experiments.theory_page import (
     CHECKOUT,
     anchor,
+    documentation,
+    explanation,
     function_address,
-    page_address,
+    hypotheses,
+    row_anchor,
     save_pictures,
     theory_sections,
     write_theory,
@@ -28,31 +31,74 @@ def test_every_picture_is_drawn_with_what_was_measured(tmp_path):
     every = [check(each.claims[0]) for each in PICTURES]
     text = write_theory(every, tmp_path / "theory.html", "poskernel theory --seed 5").read_text()
     assert text.count("<img") == len(PICTURES) == 5
-    assert "5 of 5" in text and "poskernel theory --seed 5" in text
+    assert "5 claims: all hold" in text and "poskernel theory --seed 5" in text
     assert all(f"What {each.name} says." in text for each in every)
-    assert text.count("1 &lt; 2") >= 10  # escaped, in the table and in the findings
+    assert text.count("1 &lt; 2") >= 10  # escaped, in the tables and in the findings
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", text)
 
 
 def test_pictures_follow_the_claims_that_were_run():
     sections = theory_sections([check("layer-norm-sphere")])
-    assert [section.title for section in sections] == ["The claims", "Sources and functions"]
+    assert [section.title for section in sections] == ["The claims", "The claims, one by one"]
     sections = theory_sections([check("boundary-rate")], "poskernel theory --long")
-    assert [section.title for section in sections] == ["The claims", "The causal boundary", "Sources and functions"]
+    assert [section.title for section in sections] == ["The claims", "The causal boundary", "The claims, one by one"]
     assert "--long" in sections[0].command
 
 
 def test_what_does_not_hold_is_said_first():
     section, _ = theory_sections([check("layer-norm-sphere", holds=False), check("rms-norm-sphere")])
-    assert section.findings[0].number == "1 of 2"
+    assert section.findings[0].sentence == "2 claims: 1 does not hold, 1 holds."
     assert "layer-norm-sphere" in section.findings[1].sentence
 
 
-def test_a_row_leads_to_its_source_and_its_function(tmp_path):
-    text = write_theory([check("rms-norm-sphere")], tmp_path / "theory.html").read_text().replace("<wbr>", "")
-    assert f'href="#{anchor("rms-norm-sphere")}"' in text and f'id="{anchor("rms-norm-sphere")}"' in text
-    assert "poskernel.realizability.theorems.kernels:rms_norm_sphere" in text
-    assert "docs/theory.md#rms-norm-sphere" in text and "keep their mean component" in text
+def test_tables_are_by_source():
+    names = ("window-is-toeplitz", "rms-norm-sphere", "theorem-1", "no-kernel-for-every-length")
+    sections = theory_sections([check(name) for name in names])
+    titles = [panel.caption for panel in sections[0].panels]
+    assert titles == [panel.caption for panel in sections[-1].panels]
+    assert titles[:3] == ["The realizability paper", "Ours, beside the realizability paper", "The kernel note"]
+    shown = sections[0].panels[3].table
+    assert titles[3].startswith("Departures") and shown["holds"][0] == "yes: source's form fails, ours holds"
+    assert list(shown["n"]) == ["7"]
+
+
+def test_a_row_leads_to_its_explanation_on_the_page_and_back(tmp_path):
+    every = [check(name) for name in claims()]
+    text = write_theory(every, tmp_path / "theory.html").read_text().replace("<wbr>", "")
+    for name, function in claims().items():
+        for there in (anchor(name), row_anchor(name)):
+            assert text.count(f'href="#{there}"') == 1 and text.count(f'id="{there}"') == 1, name
+        assert f"{function.__module__}:{function.__name__}" in text
+    assert "keep their mean component" in text  # what the function computes
+    assert "RMSNorm divides alone" in text  # why, from the documentation
+    assert "epsilon = 1e-05" in text
+
+
+def test_every_claim_is_explained_in_plain_words():
+    for name in claims():
+        words = explanation(name)
+        assert len(words) > 80, name
+        assert not any(mark in words for mark in ("{py:", "](", "###", "~poskernel")), words
+        assert words.endswith((".", ")", ".`")), words
+    assert " ".join(explanation("theorem-1").split()).endswith("so that old rows move by a tenth.")
+    assert explanation("no-such-claim") == ""
+
+
+def test_without_the_documentation_the_functions_explain(tmp_path, monkeypatch):
+    monkeypatch.setattr("poskernel.experiments.theory_page.documentation", lambda: "")
+    text = write_theory([check("rms-norm-sphere")], tmp_path / "theory.html").read_text()
+    assert "keep their mean component" in text and "RMSNorm divides alone" not in text
+
+
+def test_the_documentation_is_that_of_the_checkout():
+    assert documentation() == (CHECKOUT / "docs" / "theory.md").read_text("utf-8")
+
+
+def test_hypotheses_are_the_parameters_that_are_a_claim_s_own():
+    assert hypotheses("theorem-2-deep-rows") == ["peaks = 1", "length = 40"]
+    assert hypotheses("layer-norm-sphere") == ["normalise = layer_norm", "epsilon = 1e-05"]
+    assert "cells" in hypotheses("theorem-1")  # too long to be shown
+    assert hypotheses("no-such-claim") == []
 
 
 def test_every_claim_s_addresses_inside_the_checkout_are_there():
@@ -61,12 +107,10 @@ def test_every_claim_s_addresses_inside_the_checkout_are_there():
         file, line = function_address(name, folder).split("#L")
         lines = (folder / file).read_text().splitlines()
         assert any(text.startswith(f"def {function.__name__}(") for text in lines[int(line) - 1 : int(line) + 3])
-        page, section = page_address(name, folder).split("#")
-        assert f"### {section}" in (folder / page).read_text().splitlines()
 
 
 def test_a_page_outside_the_checkout_names_no_path_of_this_machine(tmp_path):
-    assert page_address("rms-norm-sphere", tmp_path) == function_address("rms-norm-sphere", tmp_path) == ""
+    assert function_address("rms-norm-sphere", tmp_path) == ""
     assert function_address("no-such-claim", CHECKOUT) == ""
 
 

@@ -11,7 +11,19 @@ from poskernel.errors import InputError, RunError
 from poskernel.report import page
 from poskernel.report.figures import heat_maps, svg_text
 from poskernel.report.head_map import HeadStatistic, head_map
-from poskernel.report.page import FigurePanel, Finding, HeadsPanel, Section, TablePanel, page_text, prose, write_page
+from poskernel.report.page import (
+    EntriesPanel,
+    Entry,
+    FigurePanel,
+    Finding,
+    HeadsPanel,
+    Section,
+    TablePanel,
+    page_text,
+    prose,
+    write_page,
+)
+from poskernel.report.tables import Link
 from poskernel.statistics import Estimate
 
 EVIL = "<script>alert(1)</script> \" ' </title> {{ 7 * 7 }} &"
@@ -42,10 +54,11 @@ class Elements(HTMLParser):
 def sections(cells, heads, word="plain"):
     figure = FigurePanel(svg_text(heat_maps(cells, {"alpha": word}, title=word)), word, word)
     table = TablePanel(pd.DataFrame({word: [word], "rho": [Estimate(0.9, 0.73, 0.95, 15, word)]}), word)
+    entries = EntriesPanel([Entry("explained", word, "row", word, {word: word})], word)
     statistic, named = HeadStatistic("r2", word, word, word), heads.assign(sentence=word, kind=word)
     chart = HeadsPanel(head_map(named, [statistic], [0, 1, 2, 4, 8, 16, 31], kinds={word: word}), word, word)
     return [
-        Section(f"First {word}", word, [Finding(word, word, word)], [figure, table], text=word, command=word),
+        Section(f"First {word}", word, [Finding(word, word, word)], [figure, table, entries], text=word, command=word),
         Section(f"Second {word}", word, [Finding(word, method=word)], [chart, TablePanel(cells, word, folded=True)]),
         Section(f"Third {word}", word, [], [chart]),
     ]
@@ -57,6 +70,19 @@ def test_labels_are_escaped_everywhere(cells, heads):
     assert [tag for tag, _ in evil.found] == [tag for tag, _ in plain.found]
     assert not evil.stack
     assert "49" not in prose(EVIL)
+
+
+def test_an_entry_is_reached_by_its_anchor_and_leads_back():
+    panel = EntriesPanel([Entry("e", "Name", "r", "w", {"f": Link("module", "#there")})], "c")
+    text = page_text("t", "l", [Section("A", "q", panels=[panel])])
+    assert '<article id="e" aria-labelledby="e-title">' in text and '<a href="#r">back to the table</a>' in text
+    assert '<dt>f</dt><dd><a href="#there">module</a></dd>' in text
+
+
+def test_a_table_of_sentences_stacks_on_a_narrow_screen():
+    cells = pd.DataFrame({"x": ["a"]})
+    for panel, stacks in ((TablePanel(cells, "c", widths={"x": 50}), True), (TablePanel(cells, "c"), False)):
+        assert ('class="wide stacked"' in page_text("t", "l", [Section("A", "q", panels=[panel])])) is stacks
 
 
 def test_nothing_is_loaded_from_anywhere(cells, heads):
@@ -90,7 +116,7 @@ def test_structure_for_readers_and_screen_readers(cells, heads):
     assert len(elements.all("h1")) == 1 and elements.all("html") == [{"lang": "en"}]
     anchors = [attributes["id"] for attributes in elements.all("section")]
     assert anchors == ["first-plain", "second-plain", "third-plain"]
-    assert [a["href"] for a in elements.all("a")] == ["#content", *(f"#{anchor}" for anchor in anchors)]
+    assert [a["href"] for a in elements.all("a")] == ["#content", *(f"#{anchor}" for anchor in anchors), "#row"]
     ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert len(elements.all("details")) == 1 and len(elements.all("caption")) == 2

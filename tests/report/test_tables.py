@@ -64,7 +64,7 @@ def test_cells_in_words(cell, text):
 def test_html_is_escaped_and_scoped():
     html = str(html_text(TABLE, caption="a < b", formats={"value": ".4f"}))
     assert "<script>" not in html and "&lt;script&gt;" in html
-    assert "<caption>a &lt; b</caption>" in html
+    assert "<caption><span>a &lt; b</span></caption>" in html
     assert html.count('scope="col"') == 5 and html.count('scope="row"') == 2
     assert "0.3333" in html and "0.90 [0.73, 0.95]" in html and "undefined" in html
     assert '<th scope="col" class="number">rho</th>' in html and '<th scope="col">done</th>' in html
@@ -80,6 +80,19 @@ def test_a_link_leads_in_html_and_is_its_text_elsewhere():
     assert "a.<wbr>b:<wbr>c_<wbr>d.</a>" in html
     assert csv_text(table) == "name\na < b\nhere\nplain & text\na.b:c_d.\n"
     assert r"plain \& text" in latex_text(table, caption="links", label="links")
+
+
+def test_text_below_a_link_leads_nowhere():
+    link = Link("name", "#c", below="a < b")
+    assert link.html == '<a href="#c">name</a><p>a &lt; b</p>' and str(link) == "name: a < b"
+
+
+def test_widths_let_cells_be_read_one_below_the_other():
+    table = pd.DataFrame({"x & y": ["a"], "z": ["b"]})
+    html = str(html_text(table, caption="c", widths={"z": 70}))
+    assert '<col style="width:1%"><col style="width:70%">' in html
+    assert '<th scope="row" data-label="x &amp; y">a</th><td data-label="z">b</td>' in html
+    assert "data-label" not in html_text(table, caption="c") and "<col" not in html_text(table, caption="c")
 
 
 def test_a_format_of_no_column_is_an_error():

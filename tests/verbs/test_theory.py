@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from poskernel import cli
-from poskernel.console import theory_title
 from poskernel.errors import RunError
 from poskernel.realizability.theorems import table
 from poskernel.realizability.theorems.check import Check, Effort
 from poskernel.verbs.theory import again
 
 QUICK = "rms-norm-sphere,alibi-not-positive-definite"
-CHECK_FIELDS = {"name", "claim", "source", "measured", "expected", "n", "holds", "note", "function", "page"}
+CHECK_FIELDS = {"name", "claim", "source", "measured", "expected", "n", "holds", "note", "unit", "data"}
+CHECK_FIELDS |= {"function", "page", "group"}
 
 
 def always_false(effort: Effort, seed: int) -> Check:
@@ -34,6 +34,8 @@ def test_the_document_has_the_agreed_fields(capsys):
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert document["schema"] == "poskernel.theory/1" and err == ""
+    assert (document["seed"], document["effort"], document["samples"]) == (0, "default", None)
+    assert document["counts"]["hold"] == document["counts"]["claims"] == 2
     assert [check["name"] for check in document["checks"]] == QUICK.split(",")
     assert all(set(check) == CHECK_FIELDS and check["holds"] for check in document["checks"])
 
@@ -41,9 +43,67 @@ def test_the_document_has_the_agreed_fields(capsys):
 def test_the_table_says_it_in_words(capsys):
     assert cli.main(["theory", "--only", QUICK, "-q"]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "2 claims: all hold" in out
-    assert "rms-norm-sphere kernel note, proposition 2, n = 2000" in out
+    assert out.endswith("2 claims: all hold")
+    assert "rms-norm-sphere kernel note, proposition 2; 2,000 vectors" in out
     assert "measured: " in out and "expected: " in out
+
+
+def test_claims_stand_under_their_source_and_departures_say_both(capsys):
+    assert cli.main(["theory", "window-is-not-a-circle,rms-norm-sphere", "no-kernel-for-every-length", "-q"]) == 0
+    out = capsys.readouterr().out
+    titles = ["Ours, beside the realizability paper", "The kernel note", "Departures: "]
+    places = [out.index(title) for title in titles]
+    assert places == sorted(places)
+    assert "yes: source's" in out and "3 claims: all hold (1 by departing" in out
+
+
+def a_search(effort: Effort, seed: int) -> Check:
+    """A search."""
+    return Check("a-search", "Is there one?", "nowhere", "none found", "nothing", 3, None, unit="cells", data=True)
+
+
+def test_a_search_is_data_and_no_claim_that_holds(capsys, monkeypatch):
+    monkeypatch.setattr(table, "claims", lambda: {"a-search": a_search})
+    assert cli.main(["theory", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "data" in out and "unclear" not in out and out.rstrip().endswith("1 search, reported as data")
+    assert cli.main(["theory", "-q", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["checks"]
+    assert row["holds"] is None and row["data"] is True
+
+
+def test_names_may_be_separated_by_commas_or_given_again(capsys):
+    for line in (
+        ["rms-norm-sphere,alibi-not-positive-definite"],
+        ["rms-norm-sphere", "alibi-not-positive-definite"],
+        ["--only", "rms-norm-sphere", "--only", "alibi-not-positive-definite"],
+        ["rms-norm-sphere", "--only", "alibi-not-positive-definite"],
+    ):
+        assert cli.main(["theory", *line, "--json", "-q"]) == 0
+        assert [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]] == QUICK.split(",")
+
+
+def test_a_list_takes_names(capsys):
+    assert cli.main(["theory", "--list", "causal-boundary", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 4
+    assert cli.main(["theory", "--list", "nonsense"]) == 2
+    assert "unknown claim 'nonsense'" in capsys.readouterr().err
+
+
+def test_help_leaves_out_what_does_nothing_there(capsys):
+    for verb in ("theory", "characterize"):
+        assert cli.main([verb, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert "--seed" in out and "--device" not in out and "--store" not in out
+    assert cli.main(["theory", "rms-norm-sphere", "--store", "x", "--device", "cpu", "-q"]) == 0
+
+
+def test_a_page_says_that_its_pictures_are_drawn_and_where_it_is(capsys, tmp_path):
+    path = tmp_path / "missing" / "folder" / "page.html"
+    assert cli.main(["theory", "proposition-4", "--report", str(path), "--out", str(tmp_path / "out")]) == 0
+    err = capsys.readouterr().err
+    assert path.is_file() and f"the page is {path}" in err
+    assert "pictures: 1 of 1" in err and "pictures of the page: 1 of 1" in err
 
 
 def test_progress_goes_to_stderr(capsys):
@@ -116,7 +176,7 @@ def test_claims_are_named_on_the_line_by_beginnings_and_listed(capsys):
         row["about"].endswith((".", ":")) for row in rows
     )
     assert cli.main(["theory", "causal-boundry"]) == 2
-    assert "did you mean 'causal-boundary-" in capsys.readouterr().err
+    assert "did you mean 'causal-boundary' (4 claims)" in capsys.readouterr().err
 
 
 def test_characterize_in_words_and_as_json(capsys):
@@ -154,14 +214,6 @@ def test_what_is_unclear_is_exit_code_0_and_null(capsys, monkeypatch, tmp_path):
     assert "Unclear, the draws are too few" in (tmp_path / "page.html").read_text()
 
 
-def test_titles_count_in_words():
-    assert theory_title([True]) == "1 claim: it holds" and theory_title([True, True]) == "2 claims: all hold"
-    assert (
-        theory_title([True, False, None]) == "3 claims: 1 does not hold, 1 unclear for want of draws (more --samples)"
-    )
-    assert theory_title([False, False]) == "2 claims: 2 do not hold"
-
-
 def test_a_row_names_its_function_and_page(capsys):
     assert cli.main(["theory", "--only", "rms-norm-sphere", "-q"]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -170,7 +222,7 @@ def test_a_row_names_its_function_and_page(capsys):
 
 def test_a_page_that_cannot_be_written_is_said_before_the_work(capsys, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(table, "claims", lambda: {"never": None})
+    monkeypatch.setattr(table, "claims", lambda: {"never": always_false})
     for path in (tmp_path / "file" / "page.html", "/proc/page.html"):
         assert cli.main(["theory", "--report", str(path)]) == 2
         assert "--report is" in capsys.readouterr().err

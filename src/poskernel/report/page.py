@@ -24,7 +24,7 @@ try:
     from markupsafe import Markup, escape
 except ImportError as missing:
     raise MissingExtraError("a page", "report") from missing
-from poskernel.report.tables import html_text
+from poskernel.report.tables import Link, html_text
 
 LARGEST = 5_000_000
 """Bytes of the largest page: it has to travel by mail and open at once."""
@@ -68,11 +68,40 @@ class TablePanel:
     formats: Mapping[str, str] = field(default_factory=dict)
     folded: bool = False
     """Shown closed, to be opened by the reader: for long tables."""
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """Percent of the width by column, of a table of sentences: on a narrow screen its cells stand one below the other.
+    """
 
     @property
     def html(self) -> Markup:
         """The table as escaped HTML."""
-        return html_text(self.table, caption=self.caption, formats=self.formats)
+        return html_text(self.table, caption=self.caption, formats=self.formats, widths=self.widths)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing explained, which cells of tables lead to by its anchor."""
+
+    anchor: str
+    title: str
+    back: str
+    """Anchor of what leads here."""
+    text: str
+    facts: Mapping[str, str | Link]
+    """What there is to know of it besides, by what it is called."""
+
+    @property
+    def told(self) -> list[tuple[str, Markup]]:
+        """The facts as escaped HTML."""
+        return [(name, fact.html if isinstance(fact, Link) else escape(fact)) for name, fact in self.facts.items()]
+
+
+@dataclass(frozen=True)
+class EntriesPanel:
+    """Entries one below the other."""
+
+    entries: Sequence[Entry]
+    caption: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +120,7 @@ class HeadsPanel:
         return base64.b64encode(gzip.compress(plain, mtime=0)).decode()
 
 
-Panel = FigurePanel | TablePanel | HeadsPanel
+Panel = FigurePanel | TablePanel | EntriesPanel | HeadsPanel
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +170,7 @@ def page_text(title: str, lead: str, sections: Sequence[Section], footer: str = 
     )
     environment.filters["prose"] = prose
     environment.tests["figure"] = lambda panel: isinstance(panel, FigurePanel)
+    environment.tests["entries"] = lambda panel: isinstance(panel, EntriesPanel)
     environment.tests["heads"] = lambda panel: isinstance(panel, HeadsPanel)
     return environment.from_string(template("page.html")).render(
         title=title,
@@ -169,6 +199,7 @@ def section_size(section: Section) -> int:
     return sum(
         len(panel.svg) if isinstance(panel, FigurePanel)
         else len(panel.html) if isinstance(panel, TablePanel)
+        else sum(len(entry.text) for entry in panel.entries) if isinstance(panel, EntriesPanel)
         else len(panel.packed)
         for panel in section.panels
     )  # fmt: skip

@@ -58,17 +58,25 @@ class Link:
     """`#anchor` of a cell on the page, or a path relative to the page; the text alone where it is empty."""
     anchor: str = ""
     """What other cells lead to this one by."""
+    below: str = ""
+    """Text under it that leads nowhere."""
 
     def __str__(self) -> str:
-        return self.text
+        return f"{self.text}: {self.below}" if self.below else self.text
 
     @property
     def html(self) -> Markup:
         """The text, escaped, with its address and anchor; a long path may break after its separators."""
-        words = Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[./:#_])(?=.)", self.text))
+        words = breakable(self.text)
         if self.address:
             words = Markup('<a href="{}">{}</a>').format(self.address, words)
-        return Markup('<span id="{}">{}</span>').format(self.anchor, words) if self.anchor else words
+        words = Markup('<span id="{}">{}</span>').format(self.anchor, words) if self.anchor else words
+        return words + (Markup("<p>{}</p>").format(self.below) if self.below else "")
+
+
+def breakable(text: str) -> Markup:
+    """A path, escaped, that may break after its separators."""
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[./:#_])(?=.)", text))
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> Path:
@@ -128,9 +136,21 @@ def latex_escape(text: str) -> str:
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
 
 
-def html_text(table: pd.DataFrame, *, caption: str, formats: Mapping[str, str] | None = None) -> Markup:
-    """The table as HTML: a caption, column and row scopes, everything escaped. The first column heads its row."""
+def html_text(
+    table: pd.DataFrame,
+    *,
+    caption: str,
+    formats: Mapping[str, str] | None = None,
+    widths: Mapping[str, int] | None = None,
+) -> Markup:
+    """The table as HTML: a caption, column and row scopes, everything escaped. The first column heads its row.
+
+    With `widths`, percent by column, cells also name their column, so that they can be read one below the other.
+    """
+    shares = [Markup('<col style="width:{}%">').format((widths or {}).get(str(name), 1)) for name in table.columns]
+    columns = Markup("<colgroup>{}</colgroup>\n").format(Markup("").join(shares)) if widths else ""
     numeric = [is_numeric(table[name]) for name in table.columns]
+    labels = [Markup(' data-label="{}"').format(name) if widths else "" for name in table.columns]
     head = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(number_class(right), name)
         for name, right in zip(map(str, table.columns), numeric, strict=True)
@@ -138,14 +158,20 @@ def html_text(table: pd.DataFrame, *, caption: str, formats: Mapping[str, str] |
     body = Markup("\n").join(
         Markup("<tr>{}</tr>").format(
             Markup("").join(
-                Markup('<th scope="row"{}>{}</th>' if first else "<td{}>{}</td>").format(number_class(right), cell)
-                for first, cell, right in zip([True] + [False] * len(cells), cells, numeric, strict=False)
+                Markup('<th scope="row"{}{}>{}</th>' if first else "<td{}{}>{}</td>").format(
+                    number_class(right), label, cell
+                )
+                for first, cell, right, label in zip(
+                    [True] + [False] * len(cells), cells, numeric, labels, strict=False
+                )
             )
         )
         for cells in html_cells(table, formats or {})
     )
-    shape = Markup("<table>\n<caption>{}</caption>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody>\n</table>")
-    return shape.format(caption, head, body)
+    shape = Markup(
+        "<table>\n<caption><span>{}</span></caption>\n{}<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody>\n</table>"
+    )
+    return shape.format(caption, columns, head, body)
 
 
 def html_cells(table: pd.DataFrame, formats: Mapping[str, str]) -> list[list[str | Markup]]:

@@ -82,8 +82,9 @@ def proposition_1(effort: Effort, seed: int, *, degree: int = 1, length: int = 3
         source="realizability paper, proposition 1",
         measured=f"{peaks} of {rows:,} rows have one; the constraints of {uncancelled} interior keys do not cancel; at "
         f"slope 0 on one row its logits spread by {spread:.0e} relative",
-        expected="0 rows, 0 keys, a flat tie",
+        expected=f"0 rows, 0 keys, a flat tie: a spread of at most {STRICTNESS:g}",
         n=rows,
+        unit="rows",
         holds=peaks == 0 and uncancelled == 0 and spread <= STRICTNESS,
         note=f"{kernels:,} random W on powers up to {degree}, rows 2 to {length - 1}. The cancelling constraints prove "
         "it for every W: they are checked in whole numbers. Argmax sets may hold interior keys where the slope is 0.",

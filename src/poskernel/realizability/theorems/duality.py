@@ -64,9 +64,11 @@ def proposition_4(
         f"{of_relative['first']:.2f}; prev: best margin of any clamped W {best.upper_bound:.2g}, fitted W "
         f"{fitted[0].share:.2f} with margin {fitted[0].least:.3g}, relative {of_relative['prev']:.2f}; copy: clamped "
         f"{fitted[1].share:.2f}, relative {of_relative['copy']:.2f}",
-        expected="first: 1.00 with margin 1, 0.00; prev: 0, 0.00 with margin -1, 1.00; copy: at most one row, 0.00 "
-        "(paper: prev fails with margin 0; that is the best W, a fitted one has -1)",
+        expected="first: 1.00 with margin 1 within 1e-12, 0.00; prev: at most 0 within 1e-9, 0.00 with margin -1 "
+        "within 1e-9, 1.00; copy: at most one row, 0.00 (paper: prev fails with margin 0; that is the best W, a fitted "
+        "one has -1)",
         n=sum(len(targets.query) for targets in new.values()),
+        unit="rows",
         holds=clamped_first.share == 1
         and abs(clamped_first.least - 1) < 1e-12
         and of_relative == {"first": 0.0, "prev": 1.0, "copy": 0.0}
@@ -116,8 +118,10 @@ def proposition_4_independent_rows(
         source=f"{SOURCE} (b), proposition 2",
         measured=f"alpha {every:.3f}; {bounded:.3f} on the rows whose target is a new key, where chance is "
         f"{chance:.3f}",
-        expected=f"at most {chance:.3f} on those rows (paper: alpha about 0.05, 0.046)",
+        expected=f"the interval on those rows below {chance:.3f}; alpha on all rows is not judged (paper: about 0.05, "
+        "0.046)",
         n=draws * len(row),
+        unit="rows",
         holds=below(bounded, chance),
         note=f"Least-norm fit of prev at {train_length}, {width} features, rows to {length}, {draws:,} draws, 99.9% t "
         "intervals together.",

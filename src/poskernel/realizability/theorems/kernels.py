@@ -39,6 +39,8 @@ EXACT = 1e-9
 """Relative error within which an identity holds: far above float64 rounding, far below any effect."""
 FLOAT32 = 1e-5
 """The same where rotations are held in float32, as models hold them."""
+SUMMED = 1e-8
+"""The same for a Fourier sum: ten thousand terms against a density of a thousandth."""
 TOKENS, BASE, PLANES = 256, 1e4, 16
 """Positions, base and rotary planes of the stationarity checks: those of the realizability study's heads."""
 
@@ -89,10 +91,12 @@ def layer_norm_sphere(
         claim="LayerNorm puts every vector on the sphere of radius sqrt(d) in the hyperplane of mean 0, short of it "
         "by exactly epsilon / (variance + epsilon) of the squared radius.",
         source="kernel note, proposition 1",
-        measured=f"|mean| <= {mean:.0e}; squared radius off by <= {error:.0e} of d; short by up to {shortfall:.0%}; "
-        f"dimensions {', '.join(map(str, ranks))}",
-        expected=f"0; 0; shortfall above 0; dimensions {', '.join(map(str, wanted))}",
+        measured=f"|mean| <= {mean:.0e}; squared radius off by <= {error:.0e} of d from the formula; short of d by up "
+        f"to {shortfall:.0%} of it; dimensions {', '.join(map(str, ranks))}",
+        expected=f"0 within {EXACT:g}; 0 within {EXACT:g}; some short of d, by more than {EXACT:g}; dimensions "
+        f"{', '.join(map(str, wanted))}",
         n=rows * len(widths),
+        unit="vectors",
         holds=mean < EXACT and error < EXACT and shortfall > EXACT and ranks == wanted,
         note=f"widths {', '.join(map(str, widths))}, sizes 1e-3 to 1e3, epsilon {epsilon:g}; in the source 0",
     )
@@ -121,8 +125,9 @@ def rms_norm_sphere(
         source="kernel note, proposition 2",
         measured=f"squared radius off by <= {error:.0e} of d; mean off by <= {kept:.0e}; constant {constant:.2f} d; "
         f"dimensions {rank}",
-        expected=f"0; 0; above 0; {min(rows, width)}",
+        expected=f"0 within {EXACT:g}; 0 within {EXACT:g}; above 0.01 d; {min(rows, width)}",
         n=rows,
+        unit="vectors",
         holds=error < EXACT and kept < EXACT and constant > 0.01 and rank == min(rows, width),
         note=f"width {width}, sizes 1e-3 to 1e3, epsilon {epsilon:g}",
     )
@@ -158,8 +163,9 @@ def alibi_not_positive_definite(effort: Effort, seed: int, *, kernel: OffsetFunc
         source="kernel note, section 3.5",
         measured=f"least eigenvalue of 3 positions {float(least.mean()):.4f} m, (1, 1, 1) gives "
         f"{float(witness.mean()):.4f} m",
-        expected=f"-(1 + sqrt 3) m = {-1 - math.sqrt(3):.4f} m, -8 m",
+        expected=f"-(1 + sqrt 3) m = {-1 - math.sqrt(3):.4f} m, -8 m, both within {EXACT:g} m for every slope",
         n=len(slopes),
+        unit="slopes",
         holds=bool((least < 0).all()) and off < EXACT and float((witness + 8).abs().max()) < EXACT,
         note="ALiBi's own 8 slopes and random ones from 1e-3 to 1e3",
     )
@@ -185,9 +191,10 @@ def alibi_exponential_positive_definite(effort: Effort, seed: int, *, kernel: Of
         "as its spectrum.",
         source="kernel note, proposition 3",
         measured=f"least eigenvalue {least:.4f} of the density's least value; spectrum off by <= {error:.0e}",
-        expected="at least 1; 0",
+        expected=f"at least 1 within {EXACT:g}; 0 within {SUMMED:g}",
         n=len(slopes),
-        holds=least > 1 - EXACT and error < 1e-8,  # ten thousand terms against a density of a thousandth
+        unit="slopes",
+        holds=least > 1 - EXACT and error < SUMMED,
         note=f"ALiBi's 8 slopes, {window} positions; density (1 - r^2) / (2 pi (1 - 2 r cos w + r^2)), r = exp(-m)",
     )
 
@@ -225,8 +232,9 @@ def dft_positive_definite(effort: Effort, seed: int, *, cyclic: bool = True, sam
         source="kernel note, proposition 4",
         measured=f"{agreed} of {draws} verdicts agree ({positive} positive definite); eigenvalues off by <= "
         f"{error:.0e}",
-        expected=f"{draws} of {draws}, both kinds among them; 0",
+        expected=f"{draws} of {draws}, both kinds among them; 0 within {EXACT:g}",
         n=draws,
+        unit="kernels",
         holds=agreed == draws and 0 < positive < draws and error < EXACT,
         note="T from 3 to 32; half drawn by spectrum, half by values",
     )
@@ -283,8 +291,9 @@ def rope_logits_stationary(
         source="kernel note, proposition 5(a)",
         measured="largest range along a diagonal, standard deviations: "
         + ", ".join(f"{name} {spread:.0e}" for name, spread in spreads.items()),
-        expected="0, up to float32",
-        n=length**2 * len(spreads),
+        expected=f"0 within {FLOAT32:g}, the rounding of float32, for each",
+        n=length * (length + 1) // 2 * len(spreads),
+        unit="causal logits",
         holds=max(spreads.values()) < FLOAT32,
         note=f"{length} positions, {PLANES} planes, causal offsets; rotations of the encodings' own modules (float32)",
     )
@@ -309,8 +318,9 @@ def shaw_logits_stationary(
         source="kernel note, proposition 5(a)",
         measured=f"largest range along a diagonal {spread:.0e} standard deviations; the vectors make up {moved:.2f} of "
         "one",
-        expected="0; above 0",
-        n=length**2,
+        expected=f"0 within {EXACT:g}; above 0.01",
+        n=length * (length + 1) // 2,
+        unit="causal logits",
         holds=spread < EXACT and moved > 0.01,
         note=f"{length} positions, {encoding.effective}, causal offsets; the vectors of the encoding's own module",
     )
@@ -346,8 +356,9 @@ def sinusoidal_decomposition(
         "at most 2 |W_Q| |W_K| d.",
         source="kernel note, proposition 5(b)",
         measured=f"identity off by {identity:.0e}; largest cross term {tightest:.2f} of the bound",
-        expected="0; at most 1",
+        expected=f"0 within {EXACT:g}; at most 1",
         n=heads * length**2,
+        unit="logits",
         holds=identity < EXACT and tightest <= 1,
         note=f"{heads} random heads of width {width // 2}, d = {width}; the source's form, a sum of two norms: for "
         "the norm of a sum see layer-norm-of-a-sum",

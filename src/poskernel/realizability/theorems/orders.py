@@ -49,9 +49,10 @@ def reverse_is_unsolvable(
         source="realizability paper, theorem 2, appendix A.5 (b)",
         measured=f"at most {most} of {count} rows over {kernels:,} random kernels; {len(best)} at most in exact terms, "
         f"{reached} reached; offsets in the order they must beat: {chain}",
-        expected=f"{at_most} at most, {at_most} reached, below all; a cycle (paper: 17 > 15 > 17; no kernel of "
-        "20,000 solves it)",
+        expected=f"random kernels no more than is possible; {at_most} at most in exact terms, {at_most} reached, below "
+        f"all {count}; a cycle (paper: 17 > 15 > 17; no kernel of 20,000 solves it)",
         n=kernels,
+        unit="kernels",
         holds=cycle is not None and most <= len(best) == reached == at_most < count,
         note=f"{task.name} at length {train_length}. The cycle proves it for every relative kernel; the exact maximum "
         "searches all sets of rows.",
@@ -92,8 +93,10 @@ def parity_stays_at_half(
         source="realizability paper, theorem 2, appendix A.5",
         measured=", ".join(f"{each:.3f} at L = {length}" for each, length in zip(most, lengths, strict=True))
         + f" at most, over {kernels:,} random kernels; bound {', '.join(f'{each:.3f}' for each in bound)}",
-        expected=", ".join(f"{each:.3f}" for each in halves) + " (paper: exactly 0.5, which holds for even L - L0)",
+        expected=f"bound {', '.join(f'{each:.3f}' for each in halves)} exactly, random kernels no more (paper: exactly "
+        "0.5, which holds for even L - L0)",
         n=kernels * len(lengths),
+        unit="kernels",
         holds=bound == halves and all(best <= limit for best, limit in zip(most, bound, strict=True)),
         note=f"{task.name}: offset 1 on even rows, 2 on odd ones, trained to {train_length}. The bound is exact for "
         "every relative kernel.",

@@ -22,7 +22,6 @@ from poskernel.realizability.theorems.relative import (
 )
 from poskernel.realizability.theorems.sinusoidal import proposition_3a, proposition_3b
 from poskernel.realizability.theorems.transfer import theorem_1, transfer_acts_on_weights
-from poskernel.realizability.theorems.two_lengths import no_kernel_for_every_length
 from poskernel.realizability.theorems.underdetermination import (
     proposition_2_existence,
     proposition_2_fitted,
@@ -57,6 +56,5 @@ REALIZABILITY_CHECKS: tuple[CheckFunction, ...] = (
     equal_argmax_opposite_transfer,
     joint_cone_witness,
     feature_conditioning,
-    no_kernel_for_every_length,
     open_case_search,
 )

@@ -67,8 +67,10 @@ def proposition_3a(
         measured=f"least margin {least:.3g}, at {int(fall.argmin()) + 1} from the peak, of all distances to "
         f"{horizon:,}; "
         f"{min(margins):.3g} in rows of the bilinear kernels",
-        expected=f"{LEAST_FALL} at distance 1; the margin does not depend on the offset (paper: checked to 50,000)",
+        expected=("above 0" if expected is None else f"{expected} within 0.0005")
+        + "; rows of the bilinear kernels no less, whatever the offset (paper: checked to 50,000)",
         n=horizon + sum(rows),
+        unit="distances",
         holds=least > resolved
         and (expected is None or abs(least - expected) < 5e-4)
         and min(margins) > 0
@@ -115,11 +117,11 @@ def proposition_3b(
         f"least margin {at_lucky.least:.1e}; {', '.join(f'{each:.4f}' for each in beside)} beside; peak at "
         f"{int(profile[: lucky[-1]].argmax())}; {int(trained.right.sum())} of {len(trained.query)} rows at "
         f"{train_length}; a rising kernel: copy at {len(never)} lengths, alpha of first {first.share:g}",
-        expected=f"alpha = 1 at {', '.join(map(str, lucky))}, {LUCKY_ROWS} rows, margin {LUCKY_MARGIN}, peak at "
-        f"{LUCKY_PEAK}; {train_length} "
-        "not "
-        "solved; a rising kernel: copy at 0 lengths, alpha of first 1",
+        expected=f"alpha = 1 at {', '.join(map(str, lucky))} and nowhere else, {LUCKY_ROWS} rows, margin "
+        f"{LUCKY_MARGIN} within 5e-11, below 0.01 beside, peak at {LUCKY_PEAK}; {train_length} not solved; a rising "
+        "kernel: copy at 0 lengths, alpha of first 1",
         n=length - train_length,
+        unit="lengths",
         holds=solved == list(lucky)
         and not bool(trained.right.all())
         and not never

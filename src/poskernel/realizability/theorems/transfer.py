@@ -177,8 +177,10 @@ def theorem_1(
         source="realizability paper, theorem 1",
         measured=f"{len(failed)} of {len(results)} kernels fail; {len(vacuous)} of {len(cells)} cells without a kernel"
         f"; old rows move by {drift:.1e} relative{worst}",
-        expected=f"0 fail, no cell without; old rows equal to {ROUNDING:g} relative",
+        expected="no kernel fails, no cell is without one; old rows move by at most "
+        f"{ROUNDING:g} relative; a kernel fails if a row is wrong or its margin less than 1 - 1e-9 of the promised one",
         n=len(results),
+        unit="kernels",
         holds=bool(results) and not failed and not vacuous,
         note=f"Random realizing weights at lengths {train_length} and {length}, {len(cells)} cells"
         + (f", of which without any realizing kernel: {', '.join(vacuous)}" if vacuous else "")
@@ -226,8 +228,10 @@ def transfer_acts_on_weights(
         source="realizability paper, section 4 (equation 2)",
         measured=f"{len(directions)} null directions of {width} features; blocks differ by {alike:.1e} relative at "
         f"{train_length} and by {change:.2g} at {length}; alpha of prev {alphas[0]:.2f} and {alphas[1]:.2f}",
-        expected=f"equal at {train_length} to {ROUNDING:g}, different at {length}",
+        expected=f"at {train_length} apart by at most {ROUNDING:g}, at {length} by more than {VISIBLE:g}; alpha 1 of "
+        "the first kernel (the second's is not judged)",
         n=2,
+        unit="weight matrices",
         holds=len(directions) > 0 and alike <= ROUNDING and change > VISIBLE and alphas[0] == 1,
         note=f"{encoding.effective}; one kernel peaks at offset 1 at every length.",
     )

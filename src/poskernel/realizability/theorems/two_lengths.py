@@ -69,6 +69,7 @@ def no_kernel_for_every_length(
         ),
         expected=f"at most 1 + 6 / (L - {train_length}) at L = {', '.join(f'{each:,}' for each in lengths)}",
         n=len(tasks) * len(lengths),
+        unit="pairs of lengths",
         holds=all(
             bound <= 1 + 6 / (length - train_length)
             for row in bounds.values()

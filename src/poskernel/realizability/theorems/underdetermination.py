@@ -155,10 +155,11 @@ def proposition_2_rate(
         "at no more.",
         source=SOURCE,
         measured="; ".join(f"L = {length}: {each}" for length, each in measured.items()),
-        expected=f"{' and '.join(f'1/{round(1 / each.chance)}' for each in measured.values())} within the intervals, "
-        f"at most that in all; a new key wins {shares} of the time "
+        expected=f"{' and '.join(f'1/{round(1 / each.chance)}' for each in measured.values())} inside the intervals, "
+        f"the unconditional ones below it; a new key wins {shares} of the time, to a twentieth of that "
         "(paper: .115, .034, 30% at L = 30; .025, .016, 65% at 60)",
         n=draws * len(lengths),
+        unit="draws",
         holds=together(
             *(each.at_chance for each in measured.values()),
             *(agrees(each.among_new, (length - 1 - train_length) / length, 0.05) for length, each in measured.items()),
@@ -197,8 +198,10 @@ def proposition_2_fitted(
         "depends on the number of features.",
         source=SOURCE,
         measured="; ".join(f"m = {width}: {each}" for width, each in measured.items()),
-        expected="the conditional rate within every interval; shares of winners in N that differ",
+        expected=f"1/{length - 1 - train_length} inside every interval, the unconditional ones below it; the least and "
+        "the largest share of winners in N have intervals apart",
         n=draws * len(widths),
+        unit="draws",
         holds=together(*(each.at_chance for each in measured.values()), depends),
         note=f"Least-norm fit of prev at {train_length}, last row of length {length}, {draws:,} draws a width.",
     )
@@ -266,9 +269,11 @@ def proposition_2_hypothesis(
         measured=f"ratio to 1/(k - 1), {width} features, trained to {train_length}: {by_length}; 4 features: "
         f"{few:.2f}; "
         f"trained to 20: {later:.2f}; fitted on first: {first:.1f}",
-        expected="above 1 and growing with L; below 1 with 4 features; within a tenth of "
-        f"{', '.join(map(str, values or ())) or 'nothing'} (paper: up to 5.2 at 64 features, L = 128)",
+        expected=f"above 1 at L = {longest}, and intervals that rise with L without overlap; below 1 with 4 features; "
+        f"within a tenth of {', '.join(map(str, values or ())) or 'nothing'} at L = {longest}, trained to 20, and "
+        "fitted on first (paper: up to 5.2 at 64 features, L = 128)",
         n=draws * (looks + 3),
+        unit="draws",
         holds=together(
             above(ratios[longest], 1.0),
             below(few, 1.0),
@@ -315,10 +320,10 @@ def proposition_2_existence(
         measured=", ".join(
             f"{each:.2f} with {width} features at L = {length}" for (width, length), each in found.items()
         ),
-        expected="between 0 and 1 with 4 features at 25 and 3 at 22 (.25 and .34; paper .20 to .35), far more with "
-        "12 at "
-        "30 (nearly all)",
+        expected="intervals between 0 and 1, neither reached, with 4 features at 25 and 3 at 22 (.25 and .34; paper "
+        ".20 to .35), and the interval with 12 at 30 above theirs (nearly all)",
         n=sum(each.n for each in found.values()),
+        unit="draws",
         holds=together(
             *(above(found[case], 0.0, RARE_AT_LEAST) for case in rare),
             *(below(found[case], 1.0, RARE_AT_LEAST) for case in rare),
@@ -377,8 +382,9 @@ def proposition_2_uniqueness(
         "2^-(i - 1).",
         source="realizability paper, proposition 2 and its proof (appendix A.3)",
         measured=", ".join(f"row {row}: {share:.4f}" for row, share in shares.items()),
-        expected=", ".join(f"{2.0 ** (1 - row):.4f}" for row in rows),
+        expected=f"inside the intervals: {', '.join(f'{2.0 ** (1 - row):.4f}' for row in rows)}",
         n=draws * len(rows),
+        unit="draws",
         holds=together(*(equal(share, 2.0 ** (1 - row)) for row, share in shares.items())),
         note=f"{width} features, {draws:,} draws; a tie is a difference below {STRICTNESS:g} of the row's largest "
         "logit.",
