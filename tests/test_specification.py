@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -84,3 +85,27 @@ def test_the_canonical_text_reads_back(tool: Tool) -> None:
 def test_what_has_no_fields_is_its_name() -> None:
     assert describe(Plain(), "plain") == "plain"
     assert describe(NoDataclass(), "object") == "object"
+
+
+def twice(value: float) -> float:
+    return 2 * value
+
+
+class Shape:
+    pass
+
+
+@dataclass(frozen=True)
+class Bent:
+    by: object
+    others: tuple[object, ...] = ()
+
+
+def test_a_function_is_shown_by_its_name_and_not_by_its_place_in_memory() -> None:
+    assert describe(Bent(twice, (twice, 3)), "bent") == "bent:by=twice,others=twice/3"
+    assert describe(Bent(lambda value: value), "bent") == (
+        "bent:by=test_a_function_is_shown_by_its_name_and_not_by_its_place_in_memory.<locals>.<lambda>,others="
+    )
+    for held in (Shape(), partial(twice, 3.0), Tool().__str__):
+        assert "0x" not in describe(Bent(held), "bent")
+    assert describe(Bent("page at 0x1f"), "bent") == "bent:by=page at 0x1f,others="

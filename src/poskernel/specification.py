@@ -5,6 +5,7 @@ value stands for the first field; a list is written as numbers between slashes.
 """
 
 import dataclasses
+import re
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -77,5 +78,9 @@ def describe(item: object, name: str) -> str:
 
 
 def written(value: object) -> str:
-    """One parameter as the grammar reads it."""
-    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    """One parameter as the grammar reads it; of a function its name, never where it lies in memory."""
+    if isinstance(value, tuple):
+        return "/".join(map(written, value))
+    if hasattr(value, "__qualname__"):
+        return str(value.__qualname__)
+    return value if isinstance(value, str) else re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))

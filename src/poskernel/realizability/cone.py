@@ -152,8 +152,9 @@ def decide(asked: Programme, seconds: float, accept: Callable[[Columns], bool] =
         return Cone(None, None, max(raw.upper_bound, 0.0), True, "the constraints cancel each other")
     if time.monotonic() - started >= seconds:
         return undecided(raw.upper_bound, f"the linear programme was stopped at its limit of {seconds:g} s")
+    size = max(even.upper_bound, EPSILON)
     why = (
-        f"a margin of at most {max(even.upper_bound, 0.0):.1g} of the features' size is neither found nor excluded: "
+        f"a margin of at most {size:.1g} of the features' size is neither found nor excluded: "
         "float64 does not resolve it"
     )
     return undecided(raw.upper_bound, why)
