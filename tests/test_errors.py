@@ -1,6 +1,6 @@
 import pytest
 
-from poskernel.errors import InputError, MissingExtraError, RunError, lookup
+from poskernel.errors import InputError, MissingExtraError, RunError, first_line, lookup
 
 
 def test_lookup_returns_the_item() -> None:
@@ -28,3 +28,14 @@ def test_a_missing_extra_names_the_pip_line() -> None:
     error = MissingExtraError("the max-margin rule", "solvers")
     assert isinstance(error, InputError)
     assert "pip install 'poskernel[solvers]'" in str(error)
+
+
+def test_of_many_names_some_are_listed_and_the_rest_counted() -> None:
+    with pytest.raises(InputError) as caught:
+        lookup({f"column {number}": number for number in range(452)}, "zzzzzz", "column")
+    assert str(caught.value).endswith("column 29 and 422 more.")
+
+
+def test_the_first_line_of_an_error_says_enough() -> None:
+    assert first_line(ValueError("It failed.\nAnd went on.")) == "It failed"
+    assert first_line(KeyError()) == "KeyError"

@@ -208,3 +208,12 @@ def test_transfer_acts_on_the_weights_not_on_the_block() -> None:
     twin = BilinearKernel(features, bilinear().weights + torch.outer(null, null))
     torch.testing.assert_close(twin.transfer(2), bilinear().transfer(2), atol=1e-14, rtol=0)
     assert (twin.transfer(3)[2] - bilinear().transfer(3)[2]).abs().max() > 0.01
+
+
+def test_kernels_show_themselves_in_a_line_whatever_they_hold() -> None:
+    measured = tabulated(torch.linspace(1, 3, 500, dtype=torch.float64))
+    assert repr(measured) == "StationaryKernel of 500 positions, g = 1, 1, 1.01, 1.01, ... nats"
+    assert repr(measured - COSINE) == "CombinedKernel of 500 positions, g = 0, 0.0487, 0.183, 0.39, ... nats"
+    assert repr(bilinear()) == "BilinearKernel of every position"
+    assert repr(GridKernel(torch.eye(300))) == "GridKernel of 300 positions"
+    assert repr(tabulated(torch.ones(2))) == "StationaryKernel of 2 positions, g = 1, 1, ... nats"

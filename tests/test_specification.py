@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poskernel.errors import InputError
-from poskernel.specification import describe, parse_specification
+from poskernel.specification import describe, layer_numbers, parse_specification
 
 
 @dataclass(frozen=True)
@@ -109,3 +109,10 @@ def test_a_function_is_shown_by_its_name_and_not_by_its_place_in_memory() -> Non
     for held in (Shape(), partial(twice, 3.0), Tool().__str__):
         assert "0x" not in describe(Bent(held), "bent")
     assert describe(Bent("page at 0x1f"), "bent") == "bent:by=page at 0x1f,others="
+
+
+def test_layers_are_numbers_and_rising_ranges() -> None:
+    assert layer_numbers("0-2,9") == [0, 1, 2, 9]
+    for wrong in ("a-b", "5-2", "0-20000000", "", "-1"):
+        with pytest.raises(InputError, match=f"layers are '{wrong}': give numbers and rising ranges"):
+            layer_numbers(wrong)

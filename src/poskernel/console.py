@@ -152,8 +152,10 @@ class Steps:
         self.quiet, self.what, self.progress = quiet, "", Progress(1, "")
 
     def show(self, what: str, done: int, total: int) -> None:
-        """A part has come so far."""
+        """A part has come so far; the very first is announced when it begins, so that a wait has a reason."""
         if what != self.what:
+            if not self.what and not done:
+                say(f"{what} ...", self.quiet)
             self.what, self.progress = what, Progress(total, what, self.quiet)
         self.progress.total = total
         while self.progress.done < done:
@@ -192,22 +194,6 @@ def print_rows(
     output().print(table)
 
 
-def heads_table(document: dict[str, Any]) -> Table:
-    """One line a head, in words."""
-    setting = "{model}: {sequences} x {length} tokens, first {dropped} positions left out".format_map(document)
-    more = None if document["measures"] else "more about each head: --measures split,probes (or all; --help says what)"
-    table = Table(title=setting, title_justify="left", caption=more, caption_justify="left")
-    for name in ("layer", "head", "R2", "signal", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what it does", overflow="fold", min_width=40)
-    for head in document["heads"]:
-        table.add_row(
-            str(head["layer"]), str(head["head"]), number(head["r2"]), number(head["signal"]), number(head["share"]),
-            escape(head["sentence"]),
-        )  # fmt: skip
-    return table
-
-
 def theory_tables(document: dict[str, Any]) -> list[Table]:
     """A table a source; a block a claim: whether it holds, name, sample size, sentence, the measured and expected."""
     from poskernel.realizability.theorems.check import sample_size, shown
@@ -235,24 +221,12 @@ def theory_tables(document: dict[str, Any]) -> list[Table]:
 
 def characterization_table(found: dict[str, Any]) -> Table:
     """One characterization document in words."""
-    title = "{encoding} on {task}, trained at {train_length}: [bold]{verdict}[/bold]".format_map(found)
-    table = Table(title=title, title_justify="left", show_header=False)
+    from poskernel.realizability.theorems.characterization import in_words
+
+    title, lines = in_words(found)
+    table = Table(title=escape(title), title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    known = "proved" if found["exact"] else f"counted up to {found['horizon']}"
-    statement = f"{found['theorem']}, {known}" if found["verdict"] != "undecided" else found["theorem"]
-    rows = {
-        "why": found["reason"],
-        "by": f"{statement}; see {found['page']}",
-        "scope": found["scope"],
-        "margin of a kernel": None if found["margin"] is None else f"{found['margin']:.2g} nats, weights at most 1",
-        f"its alpha at {found['length']}": number(found["kernel_alpha"], 3),
-        f"alpha {found['rule']} selects at {found['length']}": number(found["selected_alpha"], 3),
-        f"exists for {found['train_length']} and {found['length']}": found["exists"]
-        and ": ".join(filter(None, (found["exists"], found["exists_scope"]))),
-        "its checks": f"poskernel theory {' '.join(found['claims'])}" if found["claims"] else None,
-    }
-    for name, value in rows.items():
-        if value not in (None, "-"):
-            table.add_row(name, escape(str(value)))
+    for name, value in lines.items():
+        table.add_row(name, escape(value))
     return table

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 Item = TypeVar("Item")
+MOST_NAMED = 30
+"""A refusal lists at most so many names."""
 
 
 class InputError(ValueError):
@@ -27,9 +29,16 @@ class Terminated(KeyboardInterrupt):
 
 
 def lookup(registry: Mapping[str, Item], name: str, kind: str) -> Item:
-    """The item of that name; otherwise an InputError that names the nearest match."""
+    """The item of that name; otherwise an InputError that names the nearest match, or some of many."""
     if name in registry:
         return registry[name]
     near = difflib.get_close_matches(name.lower(), registry, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(registry)}."
+    some = ", ".join(list(registry)[:MOST_NAMED])
+    more = f" and {len(registry) - MOST_NAMED} more" if len(registry) > MOST_NAMED else ""
+    hint = f"did you mean '{near[0]}'?" if near else f"choose from {some}{more}."
     raise InputError(f"unknown {kind} '{name}': {hint}")
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

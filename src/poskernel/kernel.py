@@ -17,6 +17,8 @@ from poskernel.errors import InputError
 
 ENTRIES_PER_BLOCK = 1 << 20
 """Logits evaluated at a time where a kernel has no profile: 8 MB in float64, whatever the length."""
+GLANCE = 4
+"""Values that a kernel shows of itself."""
 
 
 class PositionalKernel(ABC):
@@ -107,6 +109,13 @@ class PositionalKernel(ABC):
                 f"the kernel is known for {self.horizon} positions, not for {length}: measure it at a longer length."
             )
 
+    def __repr__(self) -> str:
+        """What kind it is, for how many positions, and where it is stationary its first values: never whole arrays."""
+        known = "every position" if self.horizon is None else f"{self.horizon} positions"
+        profile = self.profile(min(GLANCE, GLANCE if self.horizon is None else self.horizon))
+        values = "" if profile is None else f", g = {', '.join(f'{value:.3g}' for value in profile.tolist())}, ... nats"
+        return f"{type(self).__name__} of {known}{values}"
+
     def __add__(self, other: "PositionalKernel") -> "PositionalKernel":
         return CombinedKernel(self, other, operator.add)
 
@@ -119,7 +128,7 @@ class PositionalKernel(ABC):
     __rmul__ = __mul__
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StationaryKernel(PositionalKernel):
     """A kernel of the offset alone: logits(i, j) = function(i - j)."""
 
@@ -143,7 +152,7 @@ class StationaryKernel(PositionalKernel):
         return self.function(torch.arange(length))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BilinearKernel(PositionalKernel):
     """A kernel of absolute positions: logits = phi(i) W phi(j)', with features phi and weights W."""
 
@@ -169,7 +178,7 @@ class BilinearKernel(PositionalKernel):
             yield query, block
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GridKernel(PositionalKernel):
     """A kernel given by its values on a grid: a measured Gram matrix, a counterexample."""
 
@@ -185,7 +194,7 @@ class GridKernel(PositionalKernel):
         return self.values[query][:, key]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CombinedKernel(PositionalKernel):
     """Sum, difference or product of two kernels, entry by entry."""
 

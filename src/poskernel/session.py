@@ -15,7 +15,6 @@ from cyclopts import Group, Parameter, Token, convert
 from poskernel.errors import InputError
 
 MOST_THREADS = 256
-MOST_LAYERS = 10_000
 LARGEST_SEED = 1 << 32
 EVERYWHERE = Group("Everywhere", sort_key=9)
 
@@ -110,21 +109,6 @@ def specifications(text: str, option: str) -> list[str]:
     if not named:
         raise InputError(f"{option} is '{text}', which names nothing: give names separated by commas.")
     return named
-
-
-def layer_numbers(text: str) -> list[int]:
-    """`0-5,9` as a list of layers; InputError names what is none."""
-    layers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        try:
-            low, high = int(first), int(last if dash else first)
-            if not 0 <= low <= high < MOST_LAYERS:
-                raise ValueError
-        except ValueError:
-            raise InputError(f"--layers is '{text}': give numbers and rising ranges such as 0-5,9.") from None
-        layers += range(low, high + 1)
-    return layers
 
 
 def resolved(command: Callable[..., Any], arguments: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ Item = TypeVar("Item")
 
 LARGEST = 10**9
 """Whole numbers beyond this count nothing here; arrays of that size would fail in less clear ways."""
+MOST_LAYERS = 10_000
 NUMBERS = tuple[float, ...]
 WANTED: dict[Any, str] = {
     int: f"a whole number up to {LARGEST:.0e}",
@@ -84,3 +85,18 @@ def written(value: object) -> str:
     if hasattr(value, "__qualname__"):
         return str(value.__qualname__)
     return value if isinstance(value, str) else re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
+
+
+def layer_numbers(text: str) -> list[int]:
+    """`0-5,9` as a list of layers; InputError names what is none."""
+    layers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            low, high = int(first), int(last if dash else first)
+            if not 0 <= low <= high < MOST_LAYERS:
+                raise ValueError
+        except ValueError:
+            raise InputError(f"layers are '{text}': give numbers and rising ranges such as 0-5,9.") from None
+        layers += range(low, high + 1)
+    return layers

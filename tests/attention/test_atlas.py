@@ -5,6 +5,7 @@ import json
 import math
 import resource
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,10 @@ import pytest
 import torch
 
 from planted_source import PositionSource, stream
-from poskernel.attention.atlas import analyze
+from poskernel.attention.atlas import DOCUMENT, analyze, wanted_layers
 from poskernel.attention.sources.windows import default_text
 from poskernel.errors import InputError
+from poskernel.statistics import Estimate
 from real_models import installed
 
 
@@ -110,16 +112,16 @@ def test_more_sequences_than_a_batch_use_all_pairs():
 def test_progress_counts_every_layer():
     seen = []
     analyze(PositionSource(), stream(60 * 20), sequences=20, length=60, progress=lambda *step: seen.append(step))
-    assert seen == [("self-test", 0, 1), *(("layers", done, 4) for done in range(1, 5))]
+    assert seen == [("loading", 0, 1), ("self-test", 0, 1), *(("layers", done, 4) for done in range(1, 5))]
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"length": 100}, "length 100 is beyond the 64 positions of 'planted': give --length 64 or less"),
+        ({"length": 100}, "length 100 is beyond the 64 positions of 'planted': take a length of 64 or less"),
         (
             {"length": 60, "sequences": 17},
-            "has 1000 tokens, enough for 16 sequences of 60 and not 17.*or --length 58 for 17 sequences",
+            "has 1000 tokens, enough for 16 sequences of 60 and not 17.*or take length 58 for 17 sequences",
         ),
         ({"length": 60, "dropped": 59}, "dropping 59 positions of 60"),
         ({"length": 60, "dropped": -1}, "dropping -1 positions of 60"),
@@ -218,8 +220,65 @@ def test_an_atlas_is_drawn_by_any_statistic(atlas):
     drawn = axis.images[0].get_array()
     assert drawn.shape == (2, 3)
     assert drawn[1, 2] == pytest.approx(atlas.head(1, 2).estimate.signal.value)
-    with pytest.raises(InputError, match="the column 'kind' is no number"):
-        atlas.plot("kind", figure.subplots())
+    with pytest.raises(InputError, match="the column 'sentence' is no number a head: give one such as"):
+        atlas.plot("sentence", figure.subplots())
+
+
+def test_names_of_columns_are_suggested_and_kinds_are_drawn(atlas):
+    pytest.importorskip("jinja2")
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    with pytest.raises(InputError, match=r"^unknown column 'shar': did you mean 'share'\?$"):
+        atlas.plot("shar", figure.subplots())
+    axis = atlas.plot("kind", figure.subplots())
+    words = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert words == ["previous-token 2", "fixed-offset 2", "local 2"]
+
+
+def test_an_undetermined_r2_has_no_colour_and_no_part_in_the_median(atlas):
+    pytest.importorskip("jinja2")
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    report = atlas.head(0, 0)
+    wide = replace(report, estimate=replace(report.estimate, r2=Estimate(7.0, -5.0, 19.0, 8, "")))
+    other = replace(atlas, heads={**atlas.heads, (0, 0): wide})
+    drawn = other.plot("r2", figure.subplots()).images[0].get_array()
+    assert drawn.mask[0, 0] and drawn.mask.sum() == 1
+    assert repr(other).endswith("of 5")
+    assert other.document()["heads"][0]["r2"] == 7.0
+
+
+@pytest.mark.parametrize("layers", ["1", 1, [1], "1-1"])
+def test_layers_are_given_as_on_the_command_line_or_as_numbers(layers):
+    assert wanted_layers(np.array([1])) == [1]
+    part = analyze(PositionSource(), stream(), sequences=8, length=60, dropped=4, layers=layers, null=False)
+    assert list(part.heads) == [(1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("layers", [["1"], 1.5, [0.5], [None]])
+def test_layers_that_are_no_numbers_are_said(layers):
+    with pytest.raises(InputError, match=r"layers are .*: give whole numbers, or a text such as '0-5,9'"):
+        wanted_layers(layers)
+
+
+def test_ids_outside_the_vocabulary_are_said():
+    tokens = stream()
+    tokens[7] = 50
+    with pytest.raises(InputError, match="token id 50 is none of 'planted', whose vocabulary has 50"):
+        analyze(PositionSource(), tokens, sequences=8, length=60)
+
+
+def test_the_document_has_the_keys_that_are_documented(atlas):
+    assert list(DOCUMENT) == list(atlas.document())
+    assert list(atlas.about()) == list(DOCUMENT)[: len(atlas.about())]
+
+
+def test_short_sequences_make_no_sink_heads():
+    """Evenly spread heads on 48 positions, 16 dropped: by chance half of their attention is on those."""
+    source = PositionSource()
+    source.kernels = torch.zeros_like(source.kernels)
+    atlas = analyze(source, stream(), sequences=8, length=48, null=False)
+    estimate = atlas.head(0, 0).estimate
+    assert estimate.dropped_mass > 0.5 and estimate.dropped_even == pytest.approx(0.54, abs=0.01)
+    assert {report.kind for report in atlas.heads.values()} == {"uniform"}
 
 
 def test_windows_end_before_the_offsets_do_everywhere(tmp_path):

@@ -67,6 +67,8 @@ def test_columns_hold_the_results(atlas):
     ) == (pytest.approx(row["slope"]))
     assert row["leakage_mask_low"] == report.leakage.mask.low
     assert row["whole_mean_r2_high"] == report.variants.estimates["whole_mean"].r2.high
+    assert row["line_directions"] == report.spectrum.lines.directions
+    assert row["lines_rest"] == report.spectrum.lines.rest_share
     assert row["line_amplitudes"] == pytest.approx(report.spectrum.lines.amplitude.tolist())
     assert row["alignment_p"] == report.spectrum.alignment.p
     assert row["induction_low"] == report.probes.repetition.induction.low
@@ -88,7 +90,10 @@ def test_parts_that_are_not_there_are_nan(atlas):
     report = atlas.head(0, 0)
     spectrum = dataclasses.replace(report.spectrum, lines=None, fourier=None, alignment=None, undefined="why")
     row = HEAD_COLUMNS["spectrum"].values(spectrum)
-    assert all(math.isnan(row[name]) for name in ("lines_explained", "lines_p", "alignment", "fourier_peak"))
+    assert all(
+        math.isnan(row[name])
+        for name in ("lines_explained", "lines_rest", "line_directions", "alignment", "fourier_peak")
+    )
     assert (row["line_phases"], row["spectrum_undefined"]) == ([], "why")
     ahead = dataclasses.replace(report.distance, boundary=None, boundary_kept=None, kernel=None)
     row = HEAD_COLUMNS["distance"].values(ahead)

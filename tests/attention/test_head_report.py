@@ -129,3 +129,40 @@ def test_a_head_is_drawn_with_the_probe_where_there_is_one(estimates):
     repetition = HeadRepetition(0, 0, share(0.1), share(0.1), 0.01, 0.01)
     probes = HeadProbes(0, 0, constant_probe(), Agreement(0.5, 1.0, False), repetition)
     assert len(HeadReport.of(estimates[0], KEPT, {"probes": probes}).plot(figure.subplots()).lines) == 2
+
+
+def test_a_sink_head_says_what_even_attention_would_put_there(estimates):
+    flat = replace(
+        estimates[0], g=torch.zeros_like(estimates[0].g), share=share(0.1), r2=Estimate(0.5, 0.4, 0.6, 5, "")
+    )
+    early = replace(flat, first_mass=0.3, first_even=0.01, dropped_mass=0.7, dropped_even=0.2)
+    report = HeadReport.of(early, KEPT, dropped=DROPPED)
+    assert report.kind == "sink"
+    assert report.sentence.endswith(
+        "; 70% of its attention on the first 5 positions, where even attention puts 20%; 30% of its attention on the "
+        "first token"
+    )
+    first = HeadReport.of(replace(early, first_mass=0.6), KEPT, dropped=DROPPED)
+    assert first.sentence.endswith("; 60% of its attention on the first token, where even attention puts 1%")
+    chance = HeadReport.of(replace(early, dropped_mass=0.55, dropped_even=0.5), KEPT, dropped=DROPPED)
+    assert chance.kind == "uniform" and "even attention" not in chance.sentence
+
+
+def test_a_flat_head_has_no_peak(estimates):
+    flat = replace(estimates[0], g=torch.zeros_like(estimates[0].g), share=share(0.1))
+    said = HeadReport.of(flat, KEPT).sentence
+    assert said.startswith("uniform head: positional weight spread over 9 of 9 offsets, position 10%")
+    assert "peaks" not in said
+    keys = HeadReport.of(flat, KEPT, {"split": split(key=0.6)})
+    assert keys.sentence.startswith("key-driven head: positional weight spread over 9 of 9 offsets")
+
+
+def test_shares_just_below_nothing_are_about_nothing(estimates):
+    flat = replace(estimates[0], g=torch.zeros_like(estimates[0].g), share=share(0.1))
+    shares = {"interaction": -0.05, "query": 0.001}
+    said = HeadReport.of(flat, KEPT, {"split": split(key=0.6, **shares)}).sentence
+    assert "query 0%, interaction about 0%" in said
+    below = split(key=0.6)
+    below.shares["interaction"] = Estimate(-0.2, -0.25, -0.15, 5, "")
+    below.shares["query"] = Estimate(-0.012, -0.014, -0.01, 5, "")
+    assert "query about 0%, interaction -20%" in HeadReport.of(flat, KEPT, {"split": below}).sentence

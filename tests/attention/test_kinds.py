@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from poskernel.attention.kinds import KINDS, LOCAL_OFFSETS, Profile, head_kind
+from poskernel.attention.estimators.even_attention import even_masses
+from poskernel.attention.kinds import KINDS, LOCAL_OFFSETS, Profile, Sink, head_kind
 
 FLAT = Profile.of(torch.zeros(100), 100)
 
@@ -25,12 +26,12 @@ def test_profile_of_a_box():
 
 def test_kinds_read_from_the_top():
     flat, peak = Profile.of(torch.zeros(100), 100), Profile.of(8.0 * (torch.arange(100) == 1), 100)
-    assert head_kind(flat, 0.9, 0.9) == "sink"
-    assert head_kind(peak, 0.9, 0.9) == "previous-token"
-    assert head_kind(peak, 0.9, 0.1) == "previous-token"
-    assert head_kind(flat, 0.05, 0.1) == "uniform"
-    assert head_kind(peak, 0.1, 0.1) == "mixed"
-    assert head_kind(flat, math.nan, 0.1) == "mixed"
+    assert head_kind(flat, 0.9, Sink(1, 0.9)) == "sink"
+    assert head_kind(peak, 0.9, Sink(1, 0.9)) == "previous-token"
+    assert head_kind(peak, 0.9, Sink(1, 0.1)) == "previous-token"
+    assert head_kind(flat, 0.05, Sink(1, 0.1)) == "uniform"
+    assert head_kind(peak, 0.1, Sink(1, 0.1)) == "mixed"
+    assert head_kind(flat, math.nan, Sink(1, 0.1)) == "mixed"
     assert list(KINDS)[-1] == "mixed"
 
 
@@ -80,7 +81,7 @@ def test_weights_are_a_softmax_of_g_whose_level_says_nothing():
     ],
 )
 def test_thresholds(profile, share, sink, kind):
-    assert head_kind(profile, share, sink) == kind
+    assert head_kind(profile, share, Sink(1, sink)) == kind
 
 
 def test_a_signed_profile_looks_both_ways():
@@ -96,9 +97,26 @@ def test_a_signed_profile_looks_both_ways():
 @pytest.mark.parametrize(("offset", "kind"), [(1, "previous-token"), (-1, "next-token"), (-6, "fixed-offset -6")])
 def test_heads_of_encoders_are_named_by_the_sign_of_their_offset(offset, kind):
     profile = Profile.of(8.0 * (torch.arange(-99, 100) == offset), 100, -99)
-    assert head_kind(profile, 0.5, 0.0) == kind
-    assert head_kind(profile, 0.25, 0.0) == "local"
+    assert head_kind(profile, 0.5) == kind
+    assert head_kind(profile, 0.25) == "local"
 
 
 def test_every_kind_says_what_it_means():
     assert all(meaning for meaning, _ in KINDS.values())
+
+
+def test_a_sink_is_measured_against_even_attention():
+    # Of 48 positions the first 16 get 54% of even attention: no sink. At 512 the threshold is half, as it is for ever.
+    first, early = even_masses(48, 16, None, True)
+    assert head_kind(FLAT, 0.0, Sink(1, first, first), Sink(16, early, early)) == "uniform"
+    assert Sink(16, early, early).excess == 0
+    assert not Sink(16, early + 0.39 * (1 - early), early).holds and Sink(16, early + 0.41 * (1 - early), early).holds
+    assert head_kind(FLAT, 0.0, Sink(1, 0.55, first), Sink(16, 0.6, early)) == "sink"
+    for length in (512, 4096, 2**20):
+        even = even_masses(length, 16, None, True)[1]
+        assert Sink(16, 0.5, even).holds and not Sink(16, 0.499, even).holds
+    assert not Sink(16, 1.0, 1.0).holds
+
+
+def test_flat_profiles_are_those_of_most_offsets():
+    assert FLAT.flat and not peak_at(1).flat

@@ -54,7 +54,7 @@ def test_names_come_in_the_order_of_the_table_and_typos_are_named():
 
 def test_too_few_sequences_are_said_by_measure():
     check_sequences(["split", "drift"], 6)
-    with pytest.raises(InputError, match="5 sequences are too few for the measure 'split': give --sequences 6 or more"):
+    with pytest.raises(InputError, match="5 sequences are too few for the measure 'split': take 6 or more"):
         check_sequences(["drift", "split"], 5)
 
 

@@ -1,5 +1,7 @@
 """An atlas as files and as a page."""
 
+import json
+
 import pandas as pd
 import pytest
 
@@ -8,21 +10,24 @@ pytest.importorskip("transformers")
 
 from made_up_heads import unpacked
 from poskernel.attention.atlas import analyze
+from poskernel.attention.determined import is_share
 from poskernel.attention.head_columns import HEAD_COLUMNS
+from poskernel.attention.head_meanings import LABELS, of_column
 from poskernel.attention.kinds import KINDS
 from poskernel.attention.measures import MEASURES
 from poskernel.attention.split_kinds import SPLIT_KINDS
 from poskernel.experiments.atlas_page import (
-    LABELS,
+    MEDIANS,
     atlas_section,
+    installed,
     kind_meanings,
     layer_runs,
-    meaning,
+    listed,
     shown_first,
     statistics,
     write_atlas,
 )
-from poskernel.session import layer_numbers
+from poskernel.specification import layer_numbers
 
 TEXT = " ".join(f"w{(7 * number * number) % 60}" for number in range(800))
 
@@ -55,9 +60,29 @@ def test_the_page_stands_alone_and_names_its_setting(atlas, tmp_path):
     assert not (tmp_path / "heads.csv").exists()
 
 
-def test_medians_have_intervals_over_layers(atlas):
+def test_medians_have_intervals_for_other_texts_and_count_what_they_leave_out(atlas):
     findings = atlas_section(atlas).findings
-    assert len(findings) == 4 and all("2 clusters" in finding.method for finding in findings)
+    assert len(findings) == 4 and all("for other texts of this kind" in finding.method for finding in findings)
+    frame = atlas.to_frame()
+    for finding, (column, _) in zip(findings, MEDIANS, strict=True):
+        kept = frame[frame[f"{column}_high"] - frame[f"{column}_low"] <= 1] if is_share(column) else frame
+        middle, low, high = (kept[f"{column}{end}"].median() for end in ("", "_low", "_high"))
+        assert finding.number == f"{middle:z.2f} [{low:z.2f}, {high:z.2f}]"
+        assert f"median of {len(kept)} heads" in finding.method
+
+
+def test_the_table_of_the_page_leaves_out_what_says_nothing(atlas):
+    frame = atlas.to_frame()
+    frame.loc[2, ["r2", "r2_low", "r2_high"]] = 1.79, -0.5, 4.0
+    assert pd.isna(listed(frame)["r2"][2]) and frame["r2"][2] == 1.79
+
+
+def test_the_folder_says_what_it_is_of(atlas, tmp_path):
+    write_atlas(atlas, tmp_path, None)
+    about = json.loads((tmp_path / "manifest.json").read_text())
+    assert about["weights_digest"] == atlas.setting.weights_digest and about["text_digest"] == atlas.setting.text_digest
+    assert about["versions"]["transformers"] and about["versions"]["tokenizers"]
+    assert installed("no-such-package") is None
 
 
 def test_every_number_of_the_table_is_in_the_menu_once_and_explained(whole):
@@ -70,18 +95,9 @@ def test_every_number_of_the_table_is_in_the_menu_once_and_explained(whole):
     }
     intervals = {f"{name}_{end}" for name in names for end in ("low", "high")}
     assert len(names) == len(set(names)) and set(names) == numbers - intervals
-    assert intervals & numbers and set(LABELS) <= set(names)
+    assert intervals & numbers and all(of_column(name, LABELS) for name in names)
     assert {statistic.group for statistic in found} == {"kernel", *HEAD_COLUMNS} - {"tokens"}
-    # A column without a meaning is one that stands in a group explained by its neighbour.
-    assert {statistic.name for statistic in found if not statistic.meaning} <= {
-        name for name in names if name.endswith("_signal_plugin")
-    }
-
-
-def test_the_longest_name_in_the_table_gives_the_meaning():
-    table = {"r2": "one", "VARIANT_r2": "two", "VARIANT_r2_plugin": "three", "fit_CONTENT_FIT": "four"}
-    columns = ["r2", "whole_mean_r2", "mean_r2_plugin", "fit_token_sum", "share"]
-    assert [meaning(column, table) for column in columns] == ["one", "two", "three", "four", ""]
+    assert all(statistic.meaning and "_" not in statistic.label for statistic in found)
 
 
 def test_the_page_holds_every_part_that_was_measured(whole, tmp_path):
@@ -96,7 +112,7 @@ def test_the_page_holds_every_part_that_was_measured(whole, tmp_path):
             float(report.spectrum.fourier.power[1:].max()), rel=1e-3
         )
         assert data["kinds"][record["kind"]]["name"] == report.kind.split(" ")[0]
-    assert data["words"] == TEXT.split()[:40] == list(whole.words)
+    assert data["words"] == [f" {word}" for word in TEXT.split()[:40]] == list(whole.words)
 
 
 def test_the_command_names_what_was_measured(whole):

@@ -10,7 +10,7 @@ pyplot = pytest.importorskip("matplotlib.pyplot")
 from matplotlib.figure import Figure  # noqa: E402
 
 from poskernel.errors import InputError  # noqa: E402
-from poskernel.report.head_curves import kernel_curve, statistic_map  # noqa: E402
+from poskernel.report.head_curves import kernel_curve, kind_map, statistic_map  # noqa: E402
 
 OFFSETS, G, REACH = [-2, -1, 0, 1, 2], [0.0, 1.0, 4.0, 2.0, -1.0], [0.1, 0.2, 0.3, 0.2, 0.1]
 
@@ -62,3 +62,14 @@ def test_columns_that_are_no_numbers_are_refused():
     with pytest.raises(InputError, match="signal"):
         statistic_map(heads(), "signal", "")
     assert statistic_map(heads(agrees=[True, False, True]), "agrees", "", Figure().subplots()).images
+
+
+def test_kinds_are_colours_that_the_legend_counts():
+    axis = kind_map(heads(kind=["fixed-offset 3", "local", "fixed-offset 7"]), "kinds", Figure().subplots())
+    image = axis.images[0]
+    drawn = image.get_array()
+    assert drawn[0, 0] == drawn[1, 0] != drawn[0, 1] and drawn.mask[1, 1]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["fixed-offset 2", "local 1"]
+    colours = [patch.get_facecolor() for patch in axis.get_legend().get_patches()]
+    np.testing.assert_allclose(image.cmap(image.norm(drawn[0, 0])), colours[0])
+    np.testing.assert_allclose(image.cmap(image.norm(drawn[0, 1])), colours[1])

@@ -1,6 +1,7 @@
 """The head map sends little, and what it sends unfolds to the curves."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 from made_up_heads import KINDS, STATISTICS, many_heads
 from poskernel.errors import InputError
-from poskernel.report.head_map import colour_limits, curve_steps, head_map
+from poskernel.report.head_map import colour_limits, curve_steps, head_map, statistic_column
 
 OFFSETS = [0, 1, 2, 4, 8, 16, 31]
 
@@ -109,3 +110,31 @@ def test_details_come_with_their_heads():
     sent = made(heads, statistics, words=["w"] * 40)["heads"][1]
     assert {"lines", "fourier", "distance", "tokens"} <= set(sent)
     assert sent["tokens"]["keys"] == [[0, 38]]
+
+
+def column(values, statistic=STATISTICS[1], **ends):
+    table = pd.DataFrame({"signal": values} | {f"signal_{end}": given for end, given in ends.items()})
+    return statistic_column(table, statistic)
+
+
+def test_columns_say_what_their_values_are():
+    counted = column([1, 3, 12345, 7])
+    assert (counted["form"], counted["values"]) == ("whole", [1, 3, 12345, 7])
+    assert all(isinstance(end, int) for end in counted["ends"]) and counted["clipped"]
+    assert column([1.0, np.nan, 40.0])["form"] == "whole" and column([1.0, np.nan, 40.0])["ends"] == [1, 40]
+    truth = column([True, False, True])
+    assert (truth["form"], truth["ends"], truth["clipped"], truth["values"]) == ("truth", [0, 1], False, [1, 0, 1])
+    assert column([0.5, 1.5])["form"] == "number"
+    # An estimate that happens to be whole is a number.
+    assert column([1.0, 2.0], low=[0.5, 1.5], high=[1.5, 2.5])["form"] == "number"
+    assert column([np.nan, np.nan])["form"] == "number"
+
+
+def test_values_that_say_nothing_take_no_colours():
+    values, half = [0.2, 1.79, 0.4, 0.3], np.array([0.1, 2.0, 0.1, np.nan])
+    bounded = replace(STATISTICS[1], widest=1.0)
+    found = column(values, bounded, low=values - half, high=values + half)
+    assert found["wide"] == [1] and found["ends"][1] < 0.41
+    assert column(values, low=values - half, high=values + half)["wide"] == []
+    assert column(values, low=values - half, high=values + half)["ends"][1] > 1.6
+    assert column([1.79], bounded, low=[-1.0], high=[5.0])["ends"] == [0, 1]

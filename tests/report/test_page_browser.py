@@ -2,7 +2,9 @@
 
 import shutil
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from made_up_heads import EVIL, KINDS, STATISTICS, listed, many_heads
@@ -215,7 +217,7 @@ def test_a_vocabulary_of_markup_is_shown_as_text(visited, tmp_path):
     page = visited(write_page(tmp_path / "page.html", EVIL, EVIL, [Section("Two", "And?", panels=[panel])]))
     page.locator(".heads select").select_option("r2")
     page.locator(".heads summary").click()
-    assert page.locator(".heads tbody td").last.inner_text() == EVIL  # waits until the opened table is filled
+    assert page.locator(".heads tbody th small").last.inner_text() == EVIL  # waits until the opened table is filled
     assert page.evaluate("window.broken") is None and page.locator("img, .heads script").count() == 0
     assert page.locator(".attended mark").all_inner_texts() == ["↵⇥", EVIL, EVIL]
 
@@ -260,6 +262,72 @@ def test_nothing_sticks_out_on_a_telephone_and_words_stand_out(visited, tmp_path
     ink = page.locator(".heads .sentence").evaluate(lightness)
     paper = page.locator("body").evaluate(lightness.replace(".color", ".backgroundColor"))
     assert abs(ink - paper) > 450
+
+
+def test_values_that_say_nothing_are_marked_and_counted(visited, heads, tmp_path):
+    wide = heads.assign(r2_low=heads["r2"] - 0.1, r2_high=heads["r2"] + np.where(heads["head"] == 3, 2.0, 0.1))
+    statistics = [replace(STATISTICS[0], widest=1.0), STATISTICS[1]]
+    page = visited(written(tmp_path, wide, statistics, OFFSETS), "#head=1.3&colour=r2")
+    assert cell(page, 1, 3).get_attribute("class") == "cell unsure"
+    assert cell(page, 1, 3).evaluate("cell => cell.style.background") == ""
+    assert "R² undetermined (0.5" in cell(page, 1, 3).get_attribute("aria-label")
+    assert "undetermined (3): interval too wide" in page.locator(".heads .legend").inner_text()
+    page.locator(".heads summary").click()
+    row = page.locator(".heads tbody tr").first
+    row.wait_for()
+    assert row.locator("td").all_inner_texts()[0] == "?"
+
+
+def test_yes_and_no_and_whole_numbers_are_shown_as_such(visited, heads, tmp_path):
+    table = heads.assign(agrees=heads["head"] > 1, width=heads["head"] * 1000 + 1)
+    statistics = [HeadStatistic("agrees", "agrees", "g", "whether"), HeadStatistic("width", "width", "g", "how wide")]
+    page = visited(written(tmp_path, table, statistics, OFFSETS), "#head=0.3&colour=agrees")
+    legend = page.locator(".heads .legend")
+    assert legend.inner_text().split() == ["no", "yes"]
+    assert cell(page, 0, 3).get_attribute("aria-label").startswith("layer 0, head 3: agrees yes;")
+    page.locator(".heads select").select_option("width")
+    assert legend.inner_text().split() == ["1", "3001"]
+    assert cell(page, 0, 3).get_attribute("aria-label").startswith("layer 0, head 3: width 3001;")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "address"),
+    [
+        (
+            "#head=77.3&colour=kind",
+            "Layer 77, head 3 was not measured (layers 0 to 2, heads 0 to 3)",
+            "#head=0.0&colour=kind",
+        ),
+        ("#head=first", "Head first was not measured", "#head=0.0&colour=kind"),
+        ("#head=1.2&colour=r22", "No statistic is called r22", "#head=1.2&colour=kind"),
+    ],
+)
+def test_an_address_of_what_was_not_measured_is_said_and_put_right(visited, small, asked, words, address):
+    page = visited(small, asked)
+    note = page.locator(".heads .note")
+    assert note.inner_text().startswith(words)
+    assert page.evaluate("location.hash") == address
+    cell(page, 2, 3).click()
+    assert note.is_hidden()
+    page.get_by_label("layer", exact=True).fill("9")
+    page.get_by_label("layer", exact=True).press("Enter")
+    assert (
+        note.inner_text() == "Layer 9, head 3 was not measured (layers 0 to 2, heads 0 to 3). Shown is layer 2, head 3."
+    )
+    shows(page, 2, 3)
+
+
+def test_the_table_of_all_numbers_fits_its_place(visited, tmp_path):
+    heads, statistics = many_heads(2, 12, OFFSETS, statistics=6)
+    long = "a meaning that takes more than a line of the narrow column that a table has beside a map of heads"
+    statistics = [replace(each, meaning=long) for each in statistics]
+    page = visited(written(tmp_path, heads, statistics, OFFSETS, words=["word"] * 40), width=1300)
+    page.locator(".heads summary").click()
+    table = page.locator(".heads details table")
+    table.wait_for()
+    inside = page.locator(".heads details .wide").evaluate("place => place.scrollWidth <= place.clientWidth")
+    assert inside and page.evaluate("document.documentElement.scrollWidth") <= 1300
+    assert page.locator(".heads tbody th small").first.inner_text() == long
 
 
 def test_a_thousand_heads_of_8192_positions_open_at_once(visited, tmp_path):

@@ -135,4 +135,29 @@ def test_analyze_adds_variants_and_an_untrained_model_where_asked(tiny_llama, te
     assert asked["signal_untrained"] is not None and "signal_untrained" not in plain
     assert "whole_centred_r2" in asked and "whole_centred_r2" not in plain
     assert cli.main([*arguments[:4], "--sequences", "6", "--length", "48", "--measures", "variants"]) == 2
-    assert "give --sequences 8 or more" in capsys.readouterr().err
+    assert "take 8 or more" in capsys.readouterr().err
+
+
+def test_analyze_says_where_files_are_and_what_it_waits_for(tiny_llama, text, tmp_path, capsys):
+    out, page = tmp_path / "new" / "atlas", tmp_path / "atlas.html"
+    line = ["analyze", str(tiny_llama), "--text", str(text), "--sequences", "4", "--length", "48", "--layers", "0"]
+    assert cli.main([*line, "--out", str(out), "--report", str(page)]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("loading ...\n") and f"tables: {out}\n" in err and err.endswith(f"page: {page}\n")
+    about = json.loads((out / "manifest.json").read_text())["result"]
+    assert about["schema"] == "poskernel.analyze/1" and about["model"] == str(tiny_llama)
+    assert all(about["versions"][name] for name in ("torch", "transformers", "tokenizers"))
+    assert len(about["weights_digest"]) == len(about["text_digest"]) == 64
+    assert cli.main([*line, "-q", "--length", "65", "--out", str(tmp_path / "refused")]) == 2
+    assert not (tmp_path / "refused").exists()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_help_says_how_many_sequences_each_measure_needs(capsys):
+    from poskernel.attention.estimators.pairs import MINIMUM_SEQUENCES
+    from poskernel.attention.measures import MEASURES
+
+    assert cli.main(["analyze", "--help"]) == 0
+    help_text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    more = [f"{entry.fewest} with {name}" for name, entry in MEASURES.items() if entry.fewest > MINIMUM_SEQUENCES]
+    assert f"{MINIMUM_SEQUENCES} or more, {', '.join(more)}" in help_text

@@ -49,3 +49,24 @@ def test_results_that_say_no_have_a_manifest_too_and_faults_have_none(tmp_path):
     assert not (tmp_path / "fault" / "manifest.json").exists()
     with pytest.raises(InputError, match="a file: give a folder"):
         saved_with_manifest(tmp_path / "no" / "rows.csv", "", LINE).__enter__()
+
+
+def test_a_refusal_leaves_no_trace(tmp_path):
+    deep = tmp_path / "new" / "deeper"
+    with pytest.raises(InputError), saved_with_manifest(deep, "seed = 3\n", LINE):
+        raise InputError("no such name.")
+    assert list(tmp_path.iterdir()) == []
+    deep.mkdir(parents=True)
+    (deep / "config.toml").write_text("seed = 1\n")
+    (deep / "rows.csv").write_text("a")
+    with pytest.raises(InputError), saved_with_manifest(deep, "seed = 3\n", LINE):
+        raise InputError("no such name.")
+    assert sorted(path.name for path in deep.iterdir()) == ["config.toml", "rows.csv"]
+    assert (deep / "config.toml").read_text() == "seed = 1\n"
+
+
+def test_what_a_verb_wrote_before_it_refused_stays(tmp_path):
+    with pytest.raises(InputError), saved_with_manifest(tmp_path / "some", "seed = 3\n", LINE):
+        write_whole(tmp_path / "some" / "rows.csv", "a")
+        raise InputError("no such name.")
+    assert sorted(path.name for path in (tmp_path / "some").iterdir()) == ["config.toml", "rows.csv"]

@@ -2,6 +2,7 @@
 
 import html
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from poskernel.attention.determined import median_head, where_determined
 from poskernel.attention.estimators.pairs import MINIMUM_SEQUENCES
 from poskernel.attention.head_report import HeadReport, listed_offsets, without_nan
 from poskernel.attention.measures import check_sequences, chosen_measures, measure_with
 from poskernel.attention.measuring import Progress, Subject, silent
 from poskernel.attention.sources.capture import AttentionSource
+from poskernel.attention.sources.module_facts import require_positions, rotary
 from poskernel.attention.sources.self_test import self_test
 from poskernel.attention.sources.small_source import TransformerSource
 from poskernel.attention.sources.windows import SHORTEST, windows
-from poskernel.errors import InputError
+from poskernel.errors import InputError, lookup
 from poskernel.models.transformer import Transformer
+from poskernel.specification import layer_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +30,25 @@ if TYPE_CHECKING:
 
 SCHEMA = "poskernel.analyze/1"
 DEFAULT_STATISTIC = "r2"
+DOCUMENT: Mapping[str, str] = {
+    "schema": "name and version of this form",
+    "model": "the name that was given",
+    "weights_digest": "SHA-256 of the weights' content; null for a live module",
+    "quantization": "of a GGUF file, such as Q4_1; null for full weights",
+    "dtype": "precision that the model ran in",
+    "text_digest": "SHA-256 of the text, or of its token ids where those were given",
+    "sequences": "number of sequences measured",
+    "length": "tokens of each",
+    "dropped": "first positions left out, as queries and as keys",
+    "seed": "of everything random",
+    "encoder_or_decoder": "decoder where queries see the past alone",
+    "measures": "what was measured beside the kernels",
+    "pattern_error": "largest difference between rebuilt and own attention weights in the self-test",
+    "offsets": "offsets that g is listed at: 0 to 64, then 192 log-spaced; negative ones too for encoders",
+    "words": "text of the tokens of the first sequence; empty without the measure tokens",
+    "heads": "a row a head, with the columns below",
+}
+"""What the keys of the JSON document hold."""
 
 
 @dataclass(frozen=True)
@@ -75,22 +98,36 @@ class Atlas:
 
         return pd.DataFrame([report.row(self.offsets) for report in self.heads.values()])
 
+    def about(self) -> dict[str, Any]:
+        """Schema and setting: the document without its heads."""
+        return {"schema": SCHEMA} | {name: getattr(self.setting, name) for name in self.setting.__dataclass_fields__}
+
     def document(self) -> dict[str, Any]:
-        """The JSON document of `analyze`; undefined numbers are None, never nan."""
-        setting = {name: getattr(self.setting, name) for name in self.setting.__dataclass_fields__}
+        """The JSON document of `analyze`, whose keys DOCUMENT explains; undefined numbers are None, never nan."""
         rows = [report.row(self.offsets) for report in self.heads.values()]
-        listed = {"offsets": list(self.offsets), "words": list(self.words), "heads": rows}
-        document = {"schema": SCHEMA, **setting, **listed}
+        document = self.about() | {"offsets": list(self.offsets), "words": list(self.words), "heads": rows}
         return {name: without_nan(value) for name, value in document.items()}
 
     def plot(self, statistic: str = DEFAULT_STATISTIC, ax: "Axes | None" = None) -> "Axes":
-        """Draw a layer x head map of one numeric column of `to_frame`; on axes of its own by default.
+        """Draw a layer x head map of one number of `to_frame`, or of "kind"; on axes of its own by default.
 
-        Raises InputError for a column that is none, MissingExtraError without matplotlib.
+        Values that are undefined, and shares or R2 whose interval is wider than 1, stay empty. Raises InputError for a
+        column that is none or holds no number a head, MissingExtraError without matplotlib.
         """
-        from poskernel.report.head_curves import statistic_map
+        from poskernel.report.head_curves import kind_map, statistic_map
 
-        return statistic_map(self.to_frame(), statistic, f"{statistic} of {self.setting.model}", ax)
+        heads = self.to_frame()
+        if statistic == "kind":
+            return kind_map(heads, f"kinds of {self.setting.model}", ax)
+        numbers = {str(name): None for name in heads if heads[name].dtype.kind in "fibu"}
+        if statistic not in heads:
+            lookup({**numbers, "kind": None}, statistic, "column")
+        if statistic not in numbers:
+            raise InputError(
+                f"the column '{statistic}' is no number a head: give one such as r2, signal or share, or kind."
+            )
+        heads[statistic] = where_determined(heads, statistic)
+        return statistic_map(heads, statistic, f"{statistic} of {self.setting.model}", ax)
 
     def _repr_html_(self) -> str:
         columns = ["layer", "head", "kind", "r2", "signal", "share", "peak_offset", "first_mass", "sentence"]
@@ -101,10 +138,8 @@ class Atlas:
 
     def __repr__(self) -> str:
         setting = self.setting
-        values = [
-            report.estimate.r2.value for report in self.heads.values() if not math.isnan(report.estimate.r2.value)
-        ]
-        median = f", median R2 {sorted(values)[len(values) // 2]:.2f}" if values else ""
+        r2 = median_head([report.estimate.r2 for report in self.heads.values()], share=True)
+        median = "" if math.isnan(r2.value) else f", median R2 {r2.value:.2f} of {r2.n}"
         size = f"{len(self.heads)} heads on {setting.sequences} x {setting.length} tokens"
         return f"Atlas of {setting.model}: {size}{median}"
 
@@ -114,7 +149,7 @@ def analyze(
     text: str | Tensor | None = None,
     sequences: int = 16,
     length: int = 512,
-    layers: Iterable[int] | None = None,
+    layers: str | int | Iterable[int] | None = None,
     dropped: int = 16,
     seed: int = 0,
     null: bool = True,
@@ -128,27 +163,29 @@ def analyze(
     our transformers (then give `text` as token ids, [sequence, position]), or any AttentionSource. `text` defaults to
     the help topics that CPython ships, joined in sorted order of their keys. Sequences are the first `sequences`
     consecutive windows of `length` tokens of the text; no token is added to them (no BOS): the first token takes its
-    place, and the first `dropped` positions are left out of every estimate as queries and as keys.
+    place, and the first `dropped` positions are left out of every estimate as queries and as keys. `layers` are numbers
+    or the text of the command line, "0-5,9"; all layers up to the highest run in any case.
 
     Of an encoder g is measured at signed offsets, negative ones for keys after their query. `measures` names what is
-    measured beside the kernels (`poskernel.attention.measures.MEASURES` says what each is and costs; "all" for all):
-    each fills the field of that name in every HeadReport, and columns of the table.
+    measured beside the kernels (`poskernel.attention.measures.MEASURES` says what each is, costs and needs at least in
+    sequences; "all" for all): each fills the field of that name in every HeadReport, and columns of the table.
 
     `device` is auto (an accelerator where there is one), cpu, cuda or mps; estimates are made on the CPU.
 
     Raises InputError for input that cannot be measured, RunError for activations that are not finite numbers.
     """
-    place, wanted = present_device(device), chosen_measures(measures)
+    place, wanted, numbers = present_device(device), chosen_measures(measures), wanted_layers(layers)
     check_sizes(sequences, length, dropped)
     check_sequences(wanted, sequences)
-    source, encode, origin, decode = opened(model)
-    source.to(place)
     step = progress or silent
+    step("loading", 0, 1)
+    source, encode, origin, decode = opened(model, length)
+    source.to(place)
     step("self-test", 0, 1)
     check_length(source, length)
     test = self_test(source)
-    chosen = chosen_layers(source, layers)
-    tokens, text_digest = windows(source.name, encode, text, sequences, length)
+    chosen = chosen_layers(source, numbers)
+    tokens, text_digest = windows(source.name, encode, text, sequences, length, source.vocabulary)
     subject = Subject(source, tokens, chosen, dropped, seed, null, test.causal, place, step)
     kernels, found = measure_with(subject, wanted)
     setting = Setting(
@@ -167,7 +204,8 @@ def analyze(
     )
     names = [(kernel.layer, kernel.head) for kernel in kernels]
     heads = {
-        name: HeadReport.of(kernel, length - dropped, found[name]) for name, kernel in zip(names, kernels, strict=True)
+        name: HeadReport.of(kernel, length - dropped, found[name], dropped)
+        for name, kernel in zip(names, kernels, strict=True)
     }
     words = tuple(map(decode, tokens[0].tolist())) if "tokens" in wanted else ()
     return Atlas(setting, heads, listed_offsets(length - dropped, test.causal), words)
@@ -181,15 +219,18 @@ def present_device(device: str) -> str:
     if device not in there:
         raise InputError(f"device '{device}' is unknown: give auto, {', '.join(there)}.")
     if not there[device]:
-        raise InputError(f"there is no {device} device here: give --device cpu.")
+        raise InputError(f"there is no {device} device here: take cpu.")
     return device
 
 
 Opened = tuple[AttentionSource, Callable[[str], list[int]] | None, tuple[str | None, str | None], Callable[[int], str]]
 
 
-def opened(model: Any) -> Opened:
-    """(source, tokenizer, (weights digest, quantization), text of a token) of whatever stands for a model."""
+def opened(model: Any, length: int | None = None) -> Opened:
+    """(source, tokenizer, (weights digest, quantization), text of a token) of whatever stands for a model.
+
+    InputError, before weights are read, for a name whose config has no room for sequences of `length`.
+    """
     unknown = (None, (None, None), "#{}".format)
     if isinstance(model, AttentionSource):
         return model, *unknown
@@ -200,7 +241,7 @@ def opened(model: Any) -> Opened:
         return TransformerSource(model), *unknown
     if isinstance(model, torch.nn.Module):
         return HuggingFaceSource(model), *unknown
-    loaded = model if isinstance(model, LoadedModel) else load(str(model))
+    loaded = model if isinstance(model, LoadedModel) else load(str(model), length)
     return loaded.source, loaded.encode, (loaded.weights_digest, loaded.quantization), loaded.decode
 
 
@@ -208,25 +249,31 @@ def check_sizes(sequences: int, length: int, dropped: int) -> None:
     """InputError for sizes that leave nothing to measure, whatever the model."""
     if sequences < MINIMUM_SEQUENCES:
         raise InputError(
-            f"{sequences} sequences are too few for an estimate with an interval: give --sequences "
-            f"{MINIMUM_SEQUENCES} or more."
+            f"{sequences} sequences are too few for an estimate with an interval: take {MINIMUM_SEQUENCES} or more."
         )
     if length < SHORTEST:
-        raise InputError(f"length {length} leaves nothing to measure: give --length {SHORTEST} or more.")
+        raise InputError(f"length {length} leaves nothing to measure: take {SHORTEST} or more.")
     if not 0 <= dropped <= length - 2:
         raise InputError(
-            f"dropping {dropped} positions of {length} leaves no pairs: give --dropped 0 to {length - 2}, or longer "
+            f"dropping {dropped} positions of {length} leaves no pairs: drop 0 to {length - 2}, or take longer "
             "sequences."
         )
 
 
 def check_length(source: AttentionSource, length: int) -> None:
     """InputError for a length that the model has no positions for."""
-    if source.position_limit is not None and length > source.position_limit:
-        raise InputError(
-            f"length {length} is beyond the {source.position_limit} positions of '{source.name}': "
-            f"give --length {source.position_limit} or less (kernels of rotary heads beyond it: poskernel extend)."
-        )
+    config = getattr(getattr(source, "module", None), "config", None)
+    require_positions(source.name, length, source.position_limit, rotary(config))
+
+
+def wanted_layers(layers: Any) -> list[int] | None:
+    """Layers as numbers, from numbers or from a text such as "0-5,9"; InputError for what is neither."""
+    if layers is None or isinstance(layers, str):
+        return None if layers is None else layer_numbers(layers)
+    try:
+        return [operator.index(layer) for layer in ([layers] if isinstance(layers, int) else layers)]
+    except TypeError:
+        raise InputError(f"layers are {layers!r}: give whole numbers, or a text such as '0-5,9'.") from None
 
 
 def chosen_layers(source: AttentionSource, layers: Iterable[int] | None) -> list[int]:

@@ -29,7 +29,7 @@ OFFSETS_PER_BLOCK = 1 << 14
 """Offsets evaluated at a time where nothing is measured: memory does not grow with the length."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClosedFormKernel(PositionalKernel):
     """The stationary kernel of one rotary head, in nats: measured moments near, products of late means beyond.
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from poskernel.attention.content.head_products import HeadProducts
 from poskernel.attention.content.leakage import HeadLeakage
+from poskernel.attention.determined import undetermined
 from poskernel.attention.estimators.decompose import TERMS, HeadSplit
 from poskernel.attention.estimators.distance import HeadDistance
 from poskernel.attention.estimators.drift import HeadDrift
@@ -23,15 +24,18 @@ from poskernel.attention.estimators.symbolic import HeadPermutation
 from poskernel.attention.estimators.tokens import HeadTokens
 from poskernel.attention.estimators.variant_estimates import HeadVariants
 from poskernel.attention.head_columns import HEAD_COLUMNS, KERNEL
-from poskernel.attention.kinds import Profile, head_kind
+from poskernel.attention.kinds import Profile, Sink, head_kind
 from poskernel.attention.split_kinds import SplitEvidence, split_kind
 from poskernel.kernel import PositionalKernel
+from poskernel.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDEST = 1.0
-"""An R2 with a wider interval says nothing, and sentences do not quote it."""
+NOTHING = 0.02
+"""Shares that much below 0 are quoted as about 0: terms of a split that are all but uncorrelated with the logits."""
+PEAKED = ("previous-token", "next-token", "fixed-offset", "local")
+"""Kinds that a peak makes: their sentences name it however short the profile."""
 NEAR_OFFSETS, FAR_OFFSETS = 65, 192
 """g is listed at offsets 0 to 64 and at 192 further ones, log-spaced; in encoders at minus those as well."""
 
@@ -66,15 +70,24 @@ class HeadReport:
         return self.estimate.kernel
 
     @classmethod
-    def of(cls, estimate: HeadEstimate, kept: int, measured: Mapping[str, Any] | None = None) -> "HeadReport":
-        """From what was measured on sequences with `kept` positions; `measured` holds results of measures by name."""
+    def of(
+        cls, estimate: HeadEstimate, kept: int, measured: Mapping[str, Any] | None = None, dropped: int = 0
+    ) -> "HeadReport":
+        """From what was measured on sequences with `kept` positions beside the `dropped` first ones.
+
+        `measured` holds results of measures by name.
+        """
         found = dict(measured or {})
         split, probes = found.get("split"), found.get("probes")
         repetition = None if probes is None else probes.repetition
         profile = Profile.of(estimate.g, kept, estimate.first_offset)
-        sink = max(estimate.first_mass, estimate.dropped_mass)
-        kind = split_kind(head_kind(profile, estimate.share.value, sink), SplitEvidence.of(split, repetition))
-        return cls(estimate, profile, kind, describe(estimate, profile, kind, split, repetition), **found)
+        sinks = (
+            Sink(1, estimate.first_mass, estimate.first_even),
+            Sink(dropped, estimate.dropped_mass, estimate.dropped_even),
+        )
+        kind = split_kind(head_kind(profile, estimate.share.value, *sinks), SplitEvidence.of(split, repetition))
+        made_it = next((sink for sink in sinks if sink.holds), None) if kind == "sink" else None
+        return cls(estimate, profile, kind, describe(estimate, profile, kind, split, repetition, made_it), **found)
 
     def row(self, offsets: Sequence[int]) -> dict[str, Any]:
         """The head as one flat row (`head_columns` says what each column means); g and its band at the given offsets.
@@ -134,24 +147,47 @@ def describe(
     kind: str,
     split: HeadSplit | None = None,
     repetition: HeadRepetition | None = None,
+    sink: Sink | None = None,
 ) -> str:
-    """A head in words; all four shares where the split was measured, what an induction head does where it is one."""
-    words = f"{kind} head: positional kernel peaks at offset {profile.peak_offset}, half-width {profile.half_width}"
+    """A head in words; all four shares where the split was measured, what makes an induction or a sink head one.
+
+    `sink` is what the head puts on its first positions, with what even attention would, where that makes its kind.
+    """
+    words = f"{kind} head: {shape_words(profile, kind)}"
     if split is not None and not math.isnan(split.total.value):
-        shares = ", ".join(f"{term} {split.shares[term].value:.0%}" for term in TERMS)
+        shares = ", ".join(f"{term} {percent(split.shares[term])}" for term in TERMS)
         words += f", {shares} of its logit variance"
     elif not math.isnan(estimate.share.value):
-        words += f", position {estimate.share.value:.0%} of its logit variance"
+        words += f", position {percent(estimate.share)} of its logit variance"
     r2 = estimate.r2
     if math.isnan(r2.value):
         words += ", R2 undefined"
-    elif r2.high - r2.low > WIDEST:
+    elif undetermined(r2.low, r2.high):
         words += ", R2 undetermined (its interval is wider than 1: take more sequences)"
     else:
         words += f", R2 {r2.value:.2f} ({r2.low:.2f} to {r2.high:.2f})"
     if kind == "induction" and repetition is not None:
         words += f"; {repetition.induction.value:.0%} of its attention after earlier occurrences of its token"
+    if sink is not None:
+        place = "first token" if sink.positions == 1 else f"first {sink.positions} positions"
+        words += f"; {sink.mass:.0%} of its attention on the {place}, where even attention puts {sink.even:.0%}"
+        if sink.positions == 1:
+            return words
     return f"{words}; {estimate.first_mass:.0%} of its attention on the first token"
+
+
+def shape_words(profile: Profile, kind: str) -> str:
+    """Where the kernel peaks and how widely; where it is flat, and so its peak chance, over how much it spreads."""
+    if profile.flat and not kind.startswith(PEAKED):
+        return f"positional weight spread over {profile.effective_offsets:.0f} of {profile.resolved} offsets"
+    return f"positional kernel peaks at offset {profile.peak_offset}, half-width {profile.half_width}"
+
+
+def percent(share: Estimate) -> str:
+    """`12%`, and `about 0%` for a share that is below 0 by less than one can tell from 0 or would print."""
+    if share.value < 0 and (share.high >= 0 or share.value > -NOTHING):
+        return "about 0%"
+    return f"{share.value:.0%}"
 
 
 def without_nan(value: Any) -> Any:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 LOCAL_OFFSETS = 16
 """Offsets 0 to 15 count as near, and in encoders -15 to -1."""
+SINK_MASS, SINK_EXCESS = 0.5, 0.4
+"""Of the attention of a sink head on its first positions, and of what even attention would put elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class Profile:
     near_weight: float
     effective_offsets: float
     resolved: int
+
+    @property
+    def flat(self) -> bool:
+        """Whether the weight is spread over at least half of the offsets looked at."""
+        return self.effective_offsets >= self.resolved / 2
 
     @classmethod
     def of(cls, g: Float[Tensor, " offset"], kept: int, first: int = 0) -> "Profile":
@@ -53,12 +60,35 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class Sink:
+    """Mean attention on the first `positions` positions, and what evenly spread attention puts there.
+
+    Of short sequences even attention puts much on the first positions, so half of the attention alone is no sign of a
+    sink. In long ones `even` vanishes, and half is what counts.
+    """
+
+    positions: int
+    mass: float
+    even: float = 0.0
+
+    @property
+    def excess(self) -> float:
+        """Part of what even attention leaves to other positions that this head puts here; 0 at chance, 1 at most."""
+        return (self.mass - self.even) / (1 - self.even) if self.even < 1 else 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether the head is a sink head by these positions."""
+        return self.mass >= SINK_MASS and self.excess >= SINK_EXCESS
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the table of kinds reads."""
 
     profile: Profile
     share: float
-    sink: float
+    sinks: tuple[Sink, ...] = ()
 
 
 KINDS: dict[str, tuple[str, Callable[[Evidence], bool]]] = {
@@ -75,22 +105,26 @@ KINDS: dict[str, tuple[str, Callable[[Evidence], bool]]] = {
         "weight",
         lambda head: head.share >= 0.3 and abs(head.profile.peak_offset) > 1 and head.profile.peak_weight >= 0.3,
     ),
-    "sink": ("at least half of its attention on the first positions", lambda head: head.sink >= 0.5),
+    "sink": (
+        "at least half of its attention on the first position or on the dropped ones, and at least 40% of what evenly "
+        "spread attention would put elsewhere",
+        lambda head: any(sink.holds for sink in head.sinks),
+    ),
     "local": (
         "position at least 20% of the logit variance, half of the positional weight on offsets below 16, either sign",
         lambda head: head.share >= 0.2 and head.profile.near_weight >= 0.5,
     ),
     "uniform": (
         "positional weight spread over at least half of the offsets, position at most 20% of the logit variance",
-        lambda head: head.share < 0.2 and head.profile.effective_offsets >= head.profile.resolved / 2,
+        lambda head: head.share < 0.2 and head.profile.flat,
     ),
     "mixed": ("none of these", lambda head: True),
 }
 """Kind of a head: what it means, and its test; the first that holds is the head's. Weights are softmax of g alone."""
 
 
-def head_kind(profile: Profile, share: float, sink: float) -> str:
-    """Name of the head's kind; a fixed offset is named with it."""
-    evidence = Evidence(profile, share, sink)
+def head_kind(profile: Profile, share: float, *sinks: Sink) -> str:
+    """Name of the head's kind; a fixed offset is named with it. `sinks` are what it puts on its first positions."""
+    evidence = Evidence(profile, share, sinks)
     kind = next(name for name, (_, holds) in KINDS.items() if holds(evidence))
     return f"fixed-offset {profile.peak_offset}" if kind == "fixed-offset" else kind

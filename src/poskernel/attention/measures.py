@@ -213,8 +213,7 @@ def check_sequences(measures: Iterable[str], sequences: int) -> None:
     for name in measures:
         if sequences < MEASURES[name].fewest:
             raise InputError(
-                f"{sequences} sequences are too few for the measure '{name}': give --sequences "
-                f"{MEASURES[name].fewest} or more."
+                f"{sequences} sequences are too few for the measure '{name}': take {MEASURES[name].fewest} or more."
             )
 
 

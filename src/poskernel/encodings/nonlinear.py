@@ -75,7 +75,7 @@ class NonlinearFamily(KernelFamily):
         return pulled
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PairKernel(PositionalKernel):
     """A kernel known pair by pair, and perhaps a function of the offset alone where no position is far out."""
 

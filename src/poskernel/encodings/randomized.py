@@ -163,7 +163,7 @@ class SampledFamily(KernelFamily):
         return self.inner.design(query.flatten(), torch.minimum(query, key).flatten())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MovedKernel(PositionalKernel):
     """A kernel whose positions 0, 1, ... stand at other positions of an inner kernel."""
 

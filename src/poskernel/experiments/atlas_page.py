@@ -1,17 +1,20 @@
 """The heads of a real model as files and as a section of a page."""
 
 import io
-import re
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poskernel.attention.atlas import Atlas
+from poskernel.attention.determined import WIDEST, is_share, median_of_column, where_determined
 from poskernel.attention.head_columns import HEAD_COLUMNS, KERNEL, SHAPE_MEANINGS
+from poskernel.attention.head_meanings import LABELS, of_column
 from poskernel.attention.kinds import KINDS
 from poskernel.attention.split_kinds import INDUCTION, SPLIT_KINDS, UNCLEAR
-from poskernel.statistics import median
 from poskernel.storage import write_whole
+from poskernel.study.transfer import MANIFEST_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,25 +22,6 @@ if TYPE_CHECKING:
     from poskernel.report.head_map import HeadStatistic
     from poskernel.report.page import Finding, Section
 
-LABELS = {
-    "r2": "R2, unbiased and row-centred",
-    "r2_raw": "R2, unbiased and raw",
-    "r2_plugin": "R2, plug-in and raw",
-    "signal": "signal: standard deviation of g (nats)",
-    "share": "share of logit variance that is position",
-    "first_mass": "attention on the first token",
-    "dropped_mass": "attention on the dropped positions",
-    "peak_offset": "offset of the peak",
-    "half_width": "half-width of the peak",
-    "position_share": "share of position",
-    "key_share": "share of the key's content",
-    "query_share": "share of the query's content",
-    "interaction_share": "share of the interaction",
-    "positional": "positional score",
-    "symbolic": "symbolic score",
-    "induction": "induction: attention after earlier occurrences",
-}
-"""What the menu of the map calls the columns that are looked at most; others go by their names."""
 LISTED = ["layer", "head", "kind", "r2", "signal", "share", "peak_offset", "sentence"]
 MEDIANS: Sequence[tuple[str, str]] = (
     ("r2", "R2 of the median head, unbiased and row-centred: how far its mean logits are a function of the offset"),
@@ -45,17 +29,31 @@ MEDIANS: Sequence[tuple[str, str]] = (
     ("signal", "Signal of the median head, nats:"),
     ("share", "Share of its within-row logit variance that is position:"),
 )
+LIBRARIES = ("poskernel", "torch", "transformers", "tokenizers")
 
 
 def write_atlas(atlas: Atlas, folder: Path | None, page: Path | None) -> None:
-    """Tables of an atlas in a folder (heads.csv, full profiles in profiles.parquet), and a page of its own."""
+    """Tables of an atlas in a folder, with a manifest of what they are of, and a page of its own.
+
+    The folder gets heads.csv, full profiles in profiles.parquet, and manifest.json: setting, digests, versions.
+    """
     if folder is not None:
         save_heads(atlas, folder)
+        versions = {"versions": {name: installed(name) for name in LIBRARIES}}
+        write_whole(folder / MANIFEST_FILE, json.dumps(atlas.about() | versions, indent=1) + "\n")
     if page is not None:
         from poskernel.report.page import write_page
 
         model, section = atlas.setting.model, atlas_section(atlas)
         write_page(page, f"Positional kernels of {model}", "What its heads do with position.", [section])
+
+
+def installed(name: str) -> str | None:
+    """Version of a package; None where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def save_heads(atlas: Atlas, folder: Path) -> None:
@@ -105,7 +103,7 @@ def atlas_section(atlas: Atlas) -> "Section":
                 "names the chosen head, so it can be shared.",
             ),
             TablePanel(kinds, "Heads by kind", formats={"heads": "d"}),
-            TablePanel(heads[LISTED], "Every head", folded=True),
+            TablePanel(listed(heads), "Every head (R2 is left out where its interval is wider than 1)", folded=True),
         ],
         text=(
             f"{len(heads)} heads, {setting.sequences} x {setting.length} tokens of text, the first "
@@ -145,8 +143,9 @@ def statistics(atlas: Atlas) -> list["HeadStatistic"]:
             interval = name.endswith(("_low", "_high")) and name.rpartition("_")[0] in row
             if name in ("layer", "head") or interval or not isinstance(value, int | float):
                 continue
-            label = LABELS.get(name, name.replace("_", " "))
-            found.append(HeadStatistic(name, label, group, meaning(name, meanings)))
+            label = of_column(name, LABELS) or name.replace("_", " ")
+            widest = WIDEST if is_share(name) else None
+            found.append(HeadStatistic(name, label, group, of_column(name, meanings), widest))
     return found
 
 
@@ -161,10 +160,9 @@ def column_groups(atlas: Atlas) -> Iterator[tuple[str, Mapping[str, Any], Mappin
             yield name, columns.values(result), columns.meanings
 
 
-def meaning(column: str, meanings: Mapping[str, str]) -> str:
-    """What a column means; a word in capitals in the table's names stands for any. The longest name that fits."""
-    fitting = [name for name in meanings if re.fullmatch(re.sub(r"[A-Z]{2,}", ".+", name), column)]
-    return meanings[max(fitting, key=len)] if fitting else ""
+def listed(heads: "pd.DataFrame") -> "pd.DataFrame":
+    """What the table of the page shows of every head; no R2 that says nothing."""
+    return heads[LISTED].assign(r2=where_determined(heads, "r2"))
 
 
 def kind_meanings() -> dict[str, str]:
@@ -193,9 +191,8 @@ def fourier_columns(atlas: Atlas) -> dict[str, Any]:
 
 
 def median_finding(heads: "pd.DataFrame", column: str, sentence: str) -> "Finding":
-    """Median over heads with a bootstrap interval over layers, whose heads are not independent."""
+    """Median over heads, with an interval for other texts."""
     from poskernel.report.page import Finding
 
-    values = heads.dropna(subset=[column])
-    estimate = median(values[column], seed=0, clusters=values["layer"])
+    estimate = median_of_column(heads, column)
     return Finding(sentence, str(estimate), estimate.method)

@@ -1,4 +1,4 @@
-"""One head's kernel as a curve, and one statistic of all heads as a map, on matplotlib axes of the reader's choice."""
+"""One head's kernel as a curve, a statistic or the kinds of all heads as a map, on matplotlib axes of one's choice."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,8 @@ from poskernel.report.head_map import colour_limits
 
 try:
     from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
 except ImportError as missing:
     raise MissingExtraError("a figure", "report") from missing
 
@@ -61,14 +63,41 @@ def statistic_map(heads: pd.DataFrame, statistic: str, title: str, ax: Axes | No
     numbers = pd.to_numeric(heads[statistic], errors="coerce") if heads[statistic].dtype.kind in "fib" else None
     if numbers is None:
         raise InputError(f"the column '{statistic}' is no number: give one such as r2, signal or share.")
-    layers, columns = sorted(heads["layer"].unique()), int(heads["head"].max()) + 1
-    grid = np.full((len(layers), columns), np.nan)
-    for layer, head, value in zip(heads["layer"], heads["head"], numbers.astype(float), strict=True):
-        grid[layers.index(layer), head] = value
-    axis = new_axes((1.6 + 0.35 * columns, 1.2 + 0.22 * len(layers))) if ax is None else ax
+    axis, grid = layer_axes(heads, numbers.astype(float), title, ax)
     low, high = colour_limits(numbers.astype(float))
     image = axis.imshow(grid, aspect="auto", cmap="viridis", vmin=low, vmax=high)
-    axis.set_yticks(range(len(layers)), [str(layer) for layer in layers])
-    axis.set(xlabel="head", ylabel="layer", title=title)
     axis.figure.colorbar(image, ax=axis, label=statistic)
     return axis
+
+
+def kind_map(heads: pd.DataFrame, title: str, ax: Axes | None = None) -> Axes:
+    """Layers down, heads across, a colour for each kind (fixed offsets share one); the legend counts the heads."""
+    require_columns(heads, ["layer", "head", "kind"])
+    words = heads["kind"].str.split(" ").str[0]
+    counts = words.value_counts()
+    places = words.map({kind: place for place, kind in enumerate(counts.index)})
+    axis, grid = layer_axes(heads, places.astype(float), title, ax)
+    colours = [COLOURS[place % len(COLOURS)] for place in range(len(counts))]
+    axis.imshow(
+        grid, aspect="auto", cmap=ListedColormap(colours), vmin=-0.5, vmax=len(counts) - 0.5, interpolation="nearest"
+    )
+    patches = [
+        Patch(color=colour, label=f"{kind} {count}")
+        for colour, (kind, count) in zip(colours, counts.items(), strict=True)
+    ]
+    axis.legend(handles=patches, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return axis
+
+
+def layer_axes(
+    heads: pd.DataFrame, values: "pd.Series[float]", title: str, ax: Axes | None
+) -> tuple[Axes, "np.ndarray[tuple[int, int], np.dtype[np.float64]]"]:
+    """Axes named by layer and head, and the values on their grid; nan where a head was not measured."""
+    layers, columns = sorted(heads["layer"].unique()), int(heads["head"].max()) + 1
+    grid = np.full((len(layers), columns), np.nan)
+    for layer, head, value in zip(heads["layer"], heads["head"], values, strict=True):
+        grid[layers.index(layer), head] = value
+    axis = new_axes((1.6 + 0.35 * columns, 1.2 + 0.22 * len(layers))) if ax is None else ax
+    axis.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+    axis.set(xlabel="head", ylabel="layer", title=title)
+    return axis, grid

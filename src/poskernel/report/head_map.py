@@ -30,6 +30,8 @@ class HeadStatistic:
     group: str
     """Heading in the menu that it stands under."""
     meaning: str
+    widest: float | None = None
+    """Values with a wider interval are shown as undetermined, without a colour; None where none is too wide."""
 
 
 def head_map(
@@ -83,20 +85,50 @@ def head_map(
 
 
 def statistic_column(heads: pd.DataFrame, statistic: HeadStatistic) -> dict[str, Any]:
-    """A statistic of all heads, in their order, with its interval where there is one and the ends of its colours."""
-    column: dict[str, Any] = {
-        "name": statistic.name,
+    """A statistic of all heads, in their order, with its interval where there is one and the ends of its colours.
+
+    `form` says what the values are: number, whole (they count something) or truth (1 for yes). `wide` lists the heads
+    whose interval is too wide; they have no colour. `clipped` says that other values lie beyond the ends.
+    """
+    name = statistic.name
+    ends = {end: f"{name}_{end}" for end in ("low", "high") if f"{name}_{end}" in heads.columns}
+    form = form_of(heads[name], bool(ends))
+    values = [rounded(value, name, form == "whole") for value in heads[name]]
+    intervals = {end: [rounded(value, column) for value in heads[column]] for end, column in ends.items()}
+    wide = too_wide(intervals, statistic.widest)
+    shown = [value for number, value in enumerate(values) if number not in wide]
+    low, high = (0.0, 1.0) if form == "truth" else colour_limits(pd.Series(shown, dtype=float))
+    if form == "whole":
+        low, high = math.floor(low), math.ceil(high)
+    return {
+        "name": name,
         "label": statistic.label,
         "group": statistic.group,
         "meaning": statistic.meaning,
-        "ends": list(colour_limits(heads[statistic.name])),
-        "values": [rounded(value, statistic.name) for value in heads[statistic.name]],
+        "form": form,
+        "ends": [low, high],
+        "clipped": any(value is not None and not low <= value <= high for value in shown),
+        "wide": wide,
+        "values": values,
+        **intervals,
     }
-    for end in ("low", "high"):
-        name = f"{statistic.name}_{end}"
-        if name in heads.columns:
-            column[end] = [rounded(value, name) for value in heads[name]]
-    return column
+
+
+def form_of(values: "pd.Series[Any]", estimated: bool) -> str:
+    """Whether a column holds numbers, whole numbers that count something, or yes and no."""
+    if pd.api.types.is_bool_dtype(values):
+        return "truth"
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float)
+    finite = numbers[np.isfinite(numbers)]
+    return "whole" if not estimated and len(finite) and (finite == np.rint(finite)).all() else "number"
+
+
+def too_wide(intervals: Mapping[str, Sequence[int | float | None]], widest: float | None) -> list[int]:
+    """Places of the heads whose interval is wider than that."""
+    if widest is None or len(intervals) < 2:
+        return []
+    ends = zip(intervals["low"], intervals["high"], strict=True)
+    return [i for i, (low, high) in enumerate(ends) if low is not None and high is not None and high - low > widest]
 
 
 def colour_limits(values: "pd.Series[Any]") -> tuple[float, float]:
@@ -138,11 +170,13 @@ def curve_steps(record: Mapping[Any, Any], number: int) -> dict[str, Any]:
     }
 
 
-def rounded(value: object, name: str) -> float | None:
-    """Four significant digits; null where undefined; InputError for what is no number."""
+def rounded(value: object, name: str, whole: bool = False) -> int | float | None:
+    """Four significant digits, all of a whole number; null where undefined; InputError for what is no number."""
     if value is None or value is pd.NA:
         return None
     if isinstance(value, str):
         raise InputError(f"the statistic {name} is '{value}', which has no place on a colour scale: give numbers.")
     number = float(value)  # type: ignore[arg-type]  # what is no number raises here
-    return float(f"{number:.4g}") if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return int(number) if whole else float(f"{number:.4g}")

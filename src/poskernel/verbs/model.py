@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from poskernel import console
-from poskernel.session import DEFAULTS, Session, layer_numbers
+from poskernel.session import DEFAULTS, Session
 from poskernel.storage import require_writable
 from poskernel.verbs.running import open_store
 
@@ -22,6 +22,7 @@ def analyze(
     length: int = 512,
     dropped: int = 16,
     measures: str = "",
+    sentences: Annotated[bool, Parameter(negative="")] = False,
     report: Path | None = None,
     session: Session = DEFAULTS,
 ) -> None:
@@ -34,9 +35,9 @@ def analyze(
     text
         File with the text to run on, - for standard input (default: the help topics that CPython ships).
     layers
-        Some layers alone: 0-5,9.
+        Some layers alone: 0-5,9. All layers up to the highest run in any case, and progress counts them.
     sequences
-        Sequences of the text.
+        Sequences of the text: 4 or more, 6 with split, 8 with variants.
     length
         Tokens of each.
     dropped
@@ -48,6 +49,8 @@ def analyze(
         After it: spectrum (rotary lines, Fourier), probes (one token repeated, repeated patterns: induction),
         untrained (the same architecture before training), products (fits of position with content). Split and symbolic
         cost about 4 and 3 forward passes, products most, tokens, spectrum and probes least.
+    sentences
+        Show each head in words, also where there are too many for a screen.
     report
         HTML file to write the heads' map to.
     """
@@ -56,10 +59,9 @@ def analyze(
     if report is not None:
         require_writable("--report", report, folder=False)
     steps = console.Steps(quiet=session.quiet)
-    chosen = None if layers is None else layer_numbers(layers)
     words, seed, device = console.read_text(text), session.seed, session.device
     atlas = measure(
-        model, words, sequences, length, chosen, dropped, seed, progress=steps.show, device=device, measures=measures
+        model, words, sequences, length, layers, dropped, seed, progress=steps.show, device=device, measures=measures
     )
     if session.out is not None or report is not None:
         from poskernel.experiments.atlas_page import write_atlas
@@ -68,7 +70,12 @@ def analyze(
     if session.json:
         console.print_json(atlas.document())
     else:
-        console.output().print(console.heads_table(atlas.document()))
+        from poskernel.verbs.heads_table import heads_table
+
+        console.output().print(heads_table(atlas.document(), sentences))
+    for what, place in (("tables", session.out), ("page", report)):
+        if place is not None:
+            console.say(f"{what}: {place}", session.quiet)
 
 
 def report(

@@ -3,10 +3,10 @@
 import json
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from poskernel.errors import RunError
+from poskernel.errors import InputError, RunError
 from poskernel.storage import require_writable, write_whole
 
 CONFIG_FILE = "config.toml"
@@ -18,10 +18,14 @@ def saved_with_manifest(folder: Path, settings: str, line: Sequence[str]) -> Ite
 
     `settings` is the resolved configuration as TOML, written first; `line` the command line. A verb whose results are
     in the folder but say no (RunError) has a manifest too. A manifest that the verb has written stays where it is of
-    this kind, and becomes the `result` of ours where it is another. InputError for a folder that cannot be written.
+    this kind, and becomes the `result` of ours where it is another. A verb that refuses its input leaves nothing, not
+    even the folder. InputError for a folder that cannot be written.
     """
     require_writable("--out", folder, folder=True)
-    write_whole(folder / CONFIG_FILE, settings)
+    place = folder / CONFIG_FILE
+    earlier = place.read_text() if place.is_file() else None
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    write_whole(place, settings)
     before = states(folder)
     try:
         yield
@@ -29,7 +33,22 @@ def saved_with_manifest(folder: Path, settings: str, line: Sequence[str]) -> Ite
         if states(folder) != before:
             write_manifest(folder, settings, line, before)
         raise
+    except InputError:
+        if states(folder) == before:
+            undo(place, earlier, missing)
+        raise
     write_manifest(folder, settings, line, before)
+
+
+def undo(place: Path, earlier: str | None, made: Sequence[Path]) -> None:
+    """Take back the configuration, and the folders that were made for it: a refused verb leaves nothing."""
+    if earlier is not None:
+        write_whole(place, earlier)
+        return
+    place.unlink(missing_ok=True)
+    with suppress(OSError):  # the verb, or someone else, has put something there
+        for folder in made:
+            folder.rmdir()
 
 
 def states(folder: Path) -> dict[str, tuple[int, int]]:

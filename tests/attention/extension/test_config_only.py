@@ -57,7 +57,7 @@ def test_the_trained_length_is_that_before_an_extension():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"train_length": 4}, "give --train-length 8"),
+        ({"train_length": 4}, "take 8"),
         ({"train_length": 40, "length": 40}, "not beyond the training length"),
         ({"settings": ["yarn:0.5"]}, "give 1 or more"),
     ],

@@ -122,7 +122,7 @@ def test_auto_ranks_what_it_made(llama):
     ("options", "words"),
     [
         ({"length": 32}, "length 32 is not beyond the measured 32"),
-        ({"length": 20}, "give --length above it"),
+        ({"length": 20}, "take a greater length"),
         ({"settings": ["auto", "yarn:2"]}, "auto stands alone"),
         ({"settings": ["linear:1"]}, "give more than 1"),
         ({"sequences": 2}, "2 sequences"),

@@ -195,3 +195,40 @@ def test_a_hub_id_is_read_from_the_hub_cache_of_this_machine(tiny_llama, tmp_pat
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "2"
+
+
+def test_a_length_beyond_the_config_is_refused_before_the_weights_are_read(tiny_llama, tmp_path, monkeypatch):
+    def never(*args):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(loading, "read_folder", never)
+    monkeypatch.setattr(loading.Weights, "digest", never)
+    with pytest.raises(
+        InputError, match=r"length 65 is beyond the 64 positions of '.*': take a length of 64 or less.*extend"
+    ):
+        analyze(str(tiny_llama), text(400), sequences=4, length=65)
+
+
+@pytest.mark.parametrize(
+    ("kind", "offline_set", "words"),
+    [
+        ("RepositoryNotFoundError", False, "the hub has no public model of that name"),
+        ("GatedRepoError", False, "accepted its terms"),
+        ("LocalEntryNotFoundError", False, "not in the hub's cache on this machine; the hub cannot be reached"),
+        ("LocalEntryNotFoundError", True, "not in the hub's cache on this machine; HF_HUB_OFFLINE forbids"),
+    ],
+)
+def test_the_hub_says_no_in_our_words(kind, offline_set, words, monkeypatch):
+    import huggingface_hub
+    from huggingface_hub import constants, errors
+
+    raised = getattr(errors, kind).__new__(getattr(errors, kind))
+
+    def fail(*args, **kwargs):
+        raise raised
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline_set)
+    with pytest.raises(InputError, match=rf"^'nobody/nothing' is no folder or file here, and .*{words}") as caught:
+        load("nobody/nothing")
+    assert "http" not in str(caught.value) and "\n" not in str(caught.value)

@@ -33,7 +33,7 @@ def packaged(place, name, *files):
         ("{folder}/notes.txt", "holds no weights"),
         ("{folder}/two", "holds 2 .gguf files: give the path of one"),
         ("{folder}/bare", "has weights but no config.json beside them"),
-        ("package:pyteste", "no installed package is called 'pyteste': did you mean 'pytest'?"),
+        ("package:pyteste", "no installed package is called 'pyteste': install one that carries weights, such as"),
         ("package:pytest", "the package 'pytest' carries no weights"),
         ("package:", "no installed package is called ''"),
     ],
@@ -126,3 +126,18 @@ def test_the_digest_of_several_files_knows_which_is_which(tmp_path):
 def test_weights_that_are_not_here_have_no_digest():
     with pytest.raises(InputError, match="the weights of 'gpt2' are not on this machine"):
         weights.locate("gpt2").digest()
+
+
+def test_only_packages_that_carry_weights_are_suggested(tmp_path, monkeypatch):
+    packaged(tmp_path, "carries_weights", "carries_weights/model.gguf")
+    packaged(tmp_path, "carries_weight_lists", "carries_weight_lists/list.txt")
+    packaged(tmp_path, "pieces_of_weights")
+    with (tmp_path / "pieces_of_weights-1.0.dist-info" / "METADATA").open("a") as metadata:
+        metadata.write("Requires-Dist: pieces-of-weights-part01 (==1.0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert {"carries-weights", "pieces-of-weights"} <= set(weights.carriers())
+    assert not {"carries-weight-lists", "pytest", "torch"} & set(weights.carriers())
+    with pytest.raises(InputError, match="called 'carries-weight': did you mean 'carries-weights'"):
+        weights.locate("package:carries-weight")
+    with pytest.raises(InputError, match="called 'pieces-of-weight': did you mean 'pieces-of-weights'"):
+        weights.locate("package:pieces-of-weight")

@@ -30,5 +30,30 @@ def test_a_model_without_a_tokenizer_wants_token_ids():
 
 
 def test_advice_is_given_only_where_it_can_be_followed():
-    assert fitting(58, 17) == ", or --length 58 for 17 sequences."
+    assert fitting(58, 17) == ", or take length 58 for 17 sequences."
     assert fitting(7, 8) == "."
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (torch.tensor([1, 2, 50, 3] * 20), "token id 50 is none of 'm', whose vocabulary has 50: ids 0 to 49; give"),
+        (torch.tensor([1, 2, -3, 3] * 20), "token id -3 is none of 'm'"),
+        (torch.full((80,), 7), "all 64 tokens are the same \\(id 7\\) to 'm'"),
+        (torch.arange(16).repeat(5), "all 4 sequences of 16 tokens are the same"),
+        (torch.linspace(0, 9, 80), "the text is a tensor of torch.float32: give token ids as whole numbers"),
+    ],
+)
+def test_ids_that_say_nothing_or_are_none_are_refused(text, message):
+    with pytest.raises(InputError, match=message):
+        windows("m", None, text, 4, 16, 50)
+
+
+def test_a_tokenizer_that_makes_one_token_of_everything_is_refused():
+    with pytest.raises(InputError, match="all 64 tokens are the same"):
+        windows("m", lambda text: [0] * len(text), "x" * 80, 4, 16, 50)
+
+
+def test_the_last_id_of_the_vocabulary_is_in_it():
+    ids = torch.arange(80) % 50
+    assert windows("m", None, ids, 4, 16, 50)[0].flatten().tolist() == ids[:64].tolist()

@@ -57,7 +57,7 @@ class PairLayout:
         if capture.mask is not None:
             raise InputError(
                 f"layer {capture.layer} has a mask that is neither causal nor a sliding window, so no one kernel of "
-                "the offset: leave it out with --layers."
+                "the offset: choose layers without it."
             )
         return cls.of(capture.length, dropped, capture.causal, capture.window)
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from poskernel.attention.estimators.even_attention import even_masses
 from poskernel.attention.estimators.head_pool import HeadPool
 from poskernel.attention.estimators.moments import (
     EXPLAINED,
@@ -47,7 +48,8 @@ class HeadEstimate:
     `r2` is unbiased and row-centred (the primary one), `r2_raw` unbiased and raw, `r2_plugin` and `r2_plugin_centred`
     of the mean Gram; `null` is `r2` after one permutation of positions shared by all sequences. `signal` is the
     standard deviation of g over pairs without its sampling noise, `signal_plugin` with it. `share` is the variance of
-    row-centred g over the within-row variance of single sequences' logits. Masses are mean attention weights.
+    row-centred g over the within-row variance of single sequences' logits. Masses are mean attention weights on
+    position 0 and on the dropped positions, `first_even` and `dropped_even` the same of evenly spread attention.
     `g` starts at offset `first_offset`: 0, or below where queries see later keys.
     """
 
@@ -66,6 +68,8 @@ class HeadEstimate:
     first_mass: float
     dropped_mass: float
     first_offset: int = 0
+    first_even: float = 0.0
+    dropped_even: float = 0.0
 
     @property
     def offsets(self) -> range:
@@ -98,6 +102,7 @@ class HeadSums:
         self.masses = torch.zeros(2, dtype=torch.float64)
         self.batches = 0
         self.grid = PairGrid(0, 0)
+        self.even = (0.0, 0.0)
 
     def add(self, head: HeadBatch, masses: Float[Tensor, "mass batch"]) -> None:
         """Add a batch."""
@@ -146,6 +151,8 @@ class HeadSums:
             first_mass=float(self.masses[0]) / n,
             dropped_mass=float(self.masses[1]) / n,
             first_offset=self.grid.first_offset,
+            first_even=self.even[0],
+            dropped_even=self.even[1],
         )
 
 
@@ -154,7 +161,8 @@ class KernelEstimator:
 
     `heads` is the number of heads of each layer to measure; `sequences` how many will come in all, `batch` at most at a
     time; `dropped` positions are left out as queries and as keys; `causal` says whether queries see the past alone, as
-    every layer must; `null` also measures the shared permutation of positions drawn from `seed`.
+    every layer must; `null` also measures the shared permutation of positions drawn from `seed`. `dtype` is that of the
+    captures: sums that join batches are as precise.
     """
 
     def __init__(
@@ -167,6 +175,7 @@ class KernelEstimator:
         null: bool = True,
         seed: int = 0,
         causal: bool = True,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         if sequences < MINIMUM_SEQUENCES:
             raise InputError(f"{sequences} sequences give no interval: measure at least {MINIMUM_SEQUENCES}.")
@@ -174,15 +183,15 @@ class KernelEstimator:
             raise InputError(
                 f"dropping {dropped} positions of {length} leaves no pairs: drop fewer or take longer sequences."
             )
-        self.dropped, self.causal = dropped, causal
+        self.dropped, self.causal, self.dtype = dropped, causal, dtype
         names = [(layer, head) for layer in heads for head in range(heads[layer])]
         grid = PairGrid.of(length, dropped, None, causal)
         offsets = torch.zeros(len(names), 2, len(grid.offsets), dtype=torch.float64)
         rows = torch.zeros(len(names), grid.length, dtype=torch.float64)
         size = GramSum.size(grid)
         grams: Sequence[Tensor | None] = [None] * len(names)
-        if sequences > batch and 4 * size * len(names) <= GRAM_BYTES:
-            grams = list(torch.zeros(len(names), size))
+        if sequences > batch and dtype.itemsize * size * len(names) <= GRAM_BYTES:
+            grams = list(torch.zeros(len(names), size, dtype=dtype))
         self.sums = {name: HeadSums(offsets[i], rows[i], grams[i]) for i, name in enumerate(names)}
         generator = torch.Generator().manual_seed(seed)
         self.order = torch.randperm(grid.length, generator=generator) if null else None
@@ -195,13 +204,18 @@ class KernelEstimator:
         if capture.causal != self.causal:
             seen = "the past alone" if capture.causal else "both directions"
             raise InputError(
-                f"layer {capture.layer} attends to {seen}, unlike the model's other layers: leave it out with --layers."
+                f"layer {capture.layer} attends to {seen}, unlike the model's other layers: choose layers without it."
             )
         if capture.mask is not None:
             raise InputError(
                 f"layer {capture.layer} has a mask that is neither causal nor a sliding window, "
                 "so no one kernel of the offset: "
-                "leave it out with --layers."
+                "choose layers without it."
+            )
+        if torch.promote_types(capture.query.dtype, self.dtype) != self.dtype:
+            raise InputError(
+                f"layer {capture.layer} gave queries in {capture.query.dtype}, more precise than the model's "
+                f"{self.dtype}: give a model of one precision."
             )
         self.pool.each(
             capture.heads,
@@ -213,6 +227,7 @@ class KernelEstimator:
         grid = PairGrid.of(capture.length, self.dropped, capture.window, capture.causal)
         view = HeadView(capture, head, self.dropped, grid)
         sums.add(*measure_head(view, sums.gram, workspace=workspace))
+        sums.even = even_masses(capture.length, self.dropped, capture.window, capture.causal)
         if self.order is not None:
             shuffled = replace(view, order=self.order)
             sums.null.add(measure_head(shuffled, weigh=False, workspace=workspace)[0].forms())

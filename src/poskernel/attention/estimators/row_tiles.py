@@ -57,7 +57,7 @@ def row_tiles(capture: LayerCapture, dropped: int, copies: int = 1) -> Iterator[
     if capture.mask is not None:
         raise InputError(
             f"layer {capture.layer} has a mask that is neither causal nor a sliding window, so its rows see no run of "
-            "keys: leave it out with --layers."
+            "keys: choose layers without it."
         )
     size = max(1, min(MOST_ROWS, ENTRIES // (copies * capture.length)))
     for rows in torch.arange(dropped, capture.length).split(size):
@@ -77,7 +77,7 @@ def common_bias(
     if not torch.equal(values, values[:1].expand_as(values)):
         raise InputError(
             f"the bias of layer {capture.layer} depends on the text, so it belongs to no one part of the logits: "
-            "leave the layer out with --layers."
+            "choose layers without it."
         )
     return values[0]
 

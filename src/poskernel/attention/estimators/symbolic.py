@@ -89,7 +89,7 @@ class PermutationEstimator:
         if capture.mask is not None:
             raise InputError(
                 f"layer {capture.layer} has a mask that is neither causal nor a sliding window, so its rows see no run "
-                "of keys: leave it out with --layers."
+                "of keys: choose layers without it."
             )
         if capture.query.shape[0] < LEAST:
             raise InputError(

@@ -99,9 +99,9 @@ def extend_config(
     kinds = config_kinds(config)
     reached = length or 4 * train_length
     if not 8 <= train_length <= LONGEST_TRAINING:
-        raise InputError(f"train length {train_length}: give --train-length 8 to {LONGEST_TRAINING}.")
+        raise InputError(f"train length {train_length}: take 8 to {LONGEST_TRAINING}.")
     if reached <= train_length:
-        raise InputError(f"length {reached} is not beyond the training length {train_length}: give --length above it.")
+        raise InputError(f"length {reached} is not beyond the training length {train_length}: take a greater length.")
     trained = trained_length_of(config)
     texts = automatic_settings(trained, reached) if list(settings) == ["auto"] else list(settings)
     parsed = [parse_setting(text, kinds, trained) for text in dict.fromkeys([NONE, *texts])]

@@ -151,11 +151,11 @@ def with_window(forms: LayerForms, window: int | None) -> LayerForms:
 def check_sequences(source: AttentionSource, sequences: int, length: int, dropped: int) -> None:
     """InputError for sizes that leave nothing to measure."""
     if sequences < FEWEST:
-        raise InputError(f"{sequences} sequences are too few for a bootstrap: give --sequences {FEWEST} or more.")
+        raise InputError(f"{sequences} sequences are too few for a bootstrap: take {FEWEST} or more.")
     if length < SHORTEST:
         raise InputError(f"measured length {length} leaves nothing to measure: give {SHORTEST} or more.")
     if not 0 <= dropped <= length // 2:
-        raise InputError(f"dropping {dropped} of {length} positions leaves too few: give --dropped 0 to {length // 2}.")
+        raise InputError(f"dropping {dropped} of {length} positions leaves too few: drop 0 to {length // 2}.")
     check_length(source, length)
 
 
@@ -163,4 +163,4 @@ def text_windows(
     model: OpenedModel, text: str | Tensor | None, sequences: int, length: int
 ) -> tuple[Int[Tensor, "sequence position"], str]:
     """Consecutive windows of the text, and its digest."""
-    return windows(model.source.name, model.encode, text, sequences, length)
+    return windows(model.source.name, model.encode, text, sequences, length, model.source.vocabulary)

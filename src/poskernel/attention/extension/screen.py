@@ -72,7 +72,7 @@ def extend(
     opened = model if isinstance(model, OpenedModel) else open_rotary(model, device, progress)
     reached = length if length is not None else min(4 * (opened.trained_length or measured_length), 131_072)
     if reached <= measured_length:
-        raise InputError(f"length {reached} is not beyond the measured {measured_length}: give --length above it.")
+        raise InputError(f"length {reached} is not beyond the measured {measured_length}: take a greater length.")
     check_sequences(opened.source, sequences, measured_length, dropped)
     texts = automatic_settings(opened.trained_length, reached) if list(settings) == ["auto"] else list(settings)
     if "auto" in texts or not texts:

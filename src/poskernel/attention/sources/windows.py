@@ -27,9 +27,16 @@ def windows(
     text: str | Tensor | None,
     sequences: int,
     length: int,
+    vocabulary: int | None = None,
 ) -> tuple[Int[Tensor, "sequence position"], str]:
-    """The first consecutive windows of the text's tokens, and the digest of the text; `model` is named in errors."""
+    """The first consecutive windows of the text's tokens, and the digest of the text; `model` is named in errors.
+
+    Raises InputError for too short a text, ids outside the `vocabulary` (where that is given), and sequences that are
+    all the same or one token for ever: their estimates would be of nothing, with intervals of width 0.
+    """
     if isinstance(text, Tensor):
+        if text.is_floating_point() or text.is_complex() or text.dtype == torch.bool:
+            raise InputError(f"the text is a tensor of {text.dtype}: give token ids as whole numbers.")
         stream = text.reshape(-1)
         digest = hashlib.sha256(json.dumps(stream.tolist()).encode()).hexdigest()
     elif encode is None:
@@ -48,9 +55,30 @@ def windows(
             f"the text has {stream.shape[0]} tokens, enough for {available} sequences of {length} and not {sequences}: "
             "give a longer text" + fitting(stream.shape[0] // sequences, sequences)
         )
-    return stream[: sequences * length].view(sequences, length), digest
+    tokens = stream[: sequences * length].view(sequences, length)
+    check_ids(model, tokens, vocabulary)
+    return tokens, digest
+
+
+def check_ids(model: str, tokens: Int[Tensor, "sequence position"], vocabulary: int | None) -> None:
+    """InputError for ids that the model has no embedding for, and for sequences that say nothing of any other text."""
+    least, most = int(tokens.min()), int(tokens.max())
+    if least < 0 or (vocabulary is not None and most >= vocabulary):
+        wrong = least if least < 0 else most
+        ids = "" if vocabulary is None else f", whose vocabulary has {vocabulary}: ids 0 to {vocabulary - 1}"
+        raise InputError(f"token id {wrong} is none of '{model}'{ids}; give the ids of its own tokenizer.")
+    if least == most:
+        raise InputError(
+            f"all {tokens.numel()} tokens are the same (id {least}) to '{model}': give a text in a language that its "
+            "tokenizer knows."
+        )
+    if tokens.shape[0] > 1 and bool((tokens == tokens[0]).all()):
+        raise InputError(
+            f"all {tokens.shape[0]} sequences of {tokens.shape[1]} tokens are the same, so nothing is known of other "
+            "texts: give a text that does not repeat itself."
+        )
 
 
 def fitting(length: int, sequences: int) -> str:
     """The end of a sentence that says which length would fit, if any."""
-    return f", or --length {length} for {sequences} sequences." if length >= SHORTEST else "."
+    return f", or take length {length} for {sequences} sequences." if length >= SHORTEST else "."

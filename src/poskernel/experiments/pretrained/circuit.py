@@ -64,7 +64,7 @@ def previous_token_heads(
     found = []
     for each in kernels.estimates():
         profile = Profile.of(each.g, length - dropped, each.first_offset)
-        if head_kind(profile, each.share.value, each.dropped_mass) == PREVIOUS:
+        if head_kind(profile, each.share.value) == PREVIOUS:
             found.append((each.layer, each.head))
     return tuple(found)
 

@@ -127,13 +127,25 @@ function tokenRows(words, tokens) {
   });
 }
 
+// A statistic of one head in words: yes or no, a number, or why there is none.
+function valueWords(found, place) {
+  const value = found.values[place];
+  if (found.wide.includes(place)) return "undetermined";
+  if (value !== null && found.form === "truth") return value ? "yes" : "no";
+  return found.form === "whole" && value !== null ? String(value).replace("-", "−") : shown(value);
+}
+
+function intervalWords(found, place) {
+  return found.low && found.low[place] !== null ? `${shown(found.low[place])} to ${shown(found.high[place])}` : "";
+}
+
 function numberTable(statistics, place) {
   const body = make("tbody", {});
   for (const each of statistics) {
-    const interval = each.low && each.low[place] !== null ? `${shown(each.low[place])} to ${shown(each.high[place])}` : "";
-    body.append(make("tr", {}, make("th", { scope: "row" }, make("code", {}, each.name)), make("td", { class: "number" }, shown(each.values[place])),
-      make("td", { class: "number" }, interval), make("td", {}, each.meaning)));
+    const name = make("th", { scope: "row" }, each.label, " ", make("code", {}, each.name), make("small", {}, each.meaning));
+    const value = each.wide.includes(place) ? "?" : valueWords(each, place);
+    body.append(make("tr", {}, name, make("td", { class: "number" }, value), make("td", { class: "number" }, intervalWords(each, place))));
   }
-  const names = ["column", "value", "95% interval", "meaning"].map((name) => make("th", { scope: "col" }, name));
+  const names = ["statistic", "value", "95% interval"].map((name, i) => make("th", { scope: "col", ...(i ? { class: "number" } : {}) }, name));
   return make("table", {}, make("thead", {}, make("tr", {}, ...names)), body);
 }

@@ -19,9 +19,10 @@ class HeadMap {
     this.hidden = null;
     this.layers = [...new Set(data.heads.map((head) => head.layer))].sort((a, b) => a - b);
     this.columns = Math.max(...data.heads.map((head) => head.head)) + 1;
+    this.named = false;
     this.find = new Map(data.heads.map((head, i) => [`${head.layer}.${head.head}`, i]));
     this.build();
-    this.read();
+    this.named = this.read();
     this.paint();
     this.show();
     new ResizeObserver(() => this.resized()).observe(this.detail);
@@ -39,10 +40,11 @@ class HeadMap {
     this.grid = this.buildGrid();
     this.tip = make("div", { class: "tip", hidden: "" });
     const hint = make("p", { class: "meaning" }, "Click a cell; or arrow keys, then Enter. The head under the pointer is the dashed curve.");
+    this.note = make("p", { class: "note", role: "status", hidden: "" });
     const map = make("div", { class: "map" }, make("label", {}, "Colour shows ", this.menu), this.meaning, this.legend, this.grid, hint);
     this.detail = make("div", { class: "detail" });
     this.buildDetail();
-    this.place.replaceChildren(map, this.detail, this.tip);
+    this.place.replaceChildren(this.note, map, this.detail, this.more, this.tip);
   }
 
   buildGrid() {
@@ -82,8 +84,10 @@ class HeadMap {
       const most = name === "layer" ? this.layers.at(-1) : this.columns - 1;
       const field = make("input", { type: "number", min: name === "layer" ? this.layers[0] : 0, max: most, step: 1, "aria-label": name });
       field.addEventListener("change", () => {
-        const index = this.find.get(this.numbers.map((each) => Number(each.value)).join("."));
-        if (index === undefined) this.show(); else this.choose(index);
+        const typed = this.numbers.map((each) => each.value), index = this.find.get(typed.map(Number).join("."));
+        if (index !== undefined) { this.choose(index); return; }
+        this.show();
+        this.say([this.unmeasured(typed.join("."))]);
       });
       return field;
     });
@@ -101,7 +105,9 @@ class HeadMap {
       make("div", { class: "title" }, make("label", {}, "Layer ", this.numbers[0]), make("label", {}, "head ", this.numbers[1]), this.link),
       this.sentence,
       make("h4", {}, "Positional kernel g(offset)"), make("p", { class: "meaning" }, `Mean logit by offset, with its ${this.data.band}. `, make("label", {}, axis, " logarithmic offsets")), this.curve,
-      this.parts, this.all);
+      this.parts);
+    this.attended = make("div", {});
+    this.more = make("div", { class: "more" }, this.attended, this.all);
   }
 
   key(event, index) {
@@ -129,6 +135,7 @@ class HeadMap {
 
   choose(index) {
     this.chosen = index;
+    this.say([]);
     this.show();
     this.write();
   }
@@ -144,8 +151,8 @@ class HeadMap {
     const head = this.data.heads[index], found = this.data.statistics.find((each) => each.name === this.colour);
     const kind = this.data.kinds[head.kind].name;
     if (!found) return kind;
-    const interval = found.low && found.low[index] !== null ? ` (${shown(found.low[index])} to ${shown(found.high[index])})` : "";
-    return `${found.label} ${shown(found.values[index])}${interval}; ${kind}`;
+    const interval = intervalWords(found, index);
+    return `${found.label} ${valueWords(found, index)}${interval ? ` (${interval})` : ""}; ${kind}`;
   }
 
   hint(index) {
@@ -162,21 +169,39 @@ class HeadMap {
     this.menu.value = this.colour;
     this.meaning.textContent = found ? found.meaning : "One word a head, by a table of thresholds.";
     this.data.heads.forEach((head, i) => {
-      const cell = this.cells[i], value = found ? found.values[i] : head.kind;
+      const cell = this.cells[i], value = found ? found.values[i] : head.kind, unsure = found !== undefined && found.wide.includes(i);
       const share = found && (found.ends[1] > found.ends[0] ? (value - found.ends[0]) / (found.ends[1] - found.ends[0]) : 0.5);
-      cell.style.background = value === null ? "" : found ? viridis(share) : KINDS[head.kind % KINDS.length];
+      cell.style.background = value === null || unsure ? "" : found ? viridis(share) : KINDS[head.kind % KINDS.length];
       cell.classList.toggle("undefined", value === null);
+      cell.classList.toggle("unsure", unsure);
       cell.classList.toggle("dim", !found && this.hidden !== null && head.kind !== this.hidden);
       cell.setAttribute("aria-label", `layer ${head.layer}, head ${head.head}: ${this.words(i)}`);
     });
-    this.legend.replaceChildren(...(found ? this.ramp(found) : this.kindButtons()));
+    this.legend.replaceChildren(...(found ? this.scale(found) : this.kindButtons()));
+  }
+
+  // What the colours stand for, and the marks of heads without one.
+  scale(found) {
+    const mark = (name, words) => make("span", {}, make("i", { class: name }), ` ${words}`);
+    const without = found.values.includes(null) ? [mark("undefined", "undefined")] : [];
+    if (found.wide.length) without.push(mark("unsure", `undetermined (${found.wide.length}): interval too wide`));
+    return [...(found.form === "truth" ? this.answers() : this.ramp(found)), ...without];
+  }
+
+  answers() {
+    return [["no", 0], ["yes", 1]].map(([word, share]) => {
+      const chip = make("i", {});
+      chip.style.background = viridis(share);
+      return make("span", {}, chip, ` ${word}`);
+    });
   }
 
   ramp(found) {
     const bar = make("span", { class: "ramp", role: "presentation" });
     bar.style.background = `linear-gradient(90deg, ${VIRIDIS.map((each) => `rgb(${each.join(" ")})`).join(", ")})`;
-    const empty = found.values.some((value) => value === null) ? [make("span", { class: "empty" }, make("i", { class: "undefined" }), " undefined")] : [];
-    return [make("span", {}, shown(found.ends[0])), bar, make("span", {}, shown(found.ends[1])), ...empty, make("small", {}, "colours end at the 2nd and 98th percentile")];
+    const end = (value) => make("span", {}, found.form === "whole" ? String(value).replace("-", "−") : shown(value));
+    const beyond = found.clipped ? [make("small", {}, "colours end at the 2nd and 98th percentile")] : [];
+    return [end(found.ends[0]), bar, end(found.ends[1]), ...beyond];
   }
 
   kindButtons() {
@@ -234,8 +259,9 @@ class HeadMap {
       add("Frequencies of g", stems + (head.fourier ? "Grey: Fourier power, scaled to the height." : ""), plot(spectrumPlot(this.width, head.lines, head.fourier, range)));
     }
     if (head.distance) add("Attention by distance", "Bars: the head, with 95% intervals. Dashes: attention spread evenly.", plot(distancePlot(this.width, head.distance)));
-    if (head.tokens) add("What it attends to", "Rows of the first sequence, evenly spaced and the same for every head; the keys with most of their attention, each among its neighbours.", ...tokenRows(this.data.words, head.tokens));
+    const attended = head.tokens ? [make("h4", {}, "What it attends to"), make("p", { class: "meaning" }, "Rows of the first sequence, evenly spaced and the same for every head; the keys with most of their attention, each among its neighbours."), make("div", { class: "rows" }, ...tokenRows(this.data.words, head.tokens))] : [];
     this.parts.replaceChildren(...parts);
+    this.attended.replaceChildren(...attended);
   }
 
   fillTable() {
@@ -252,16 +278,37 @@ class HeadMap {
     history.replaceState(null, "", this.address());
   }
 
-  // Take the state from the address; what it does not say, or says of heads that are not here, stays.
+  // Take the state from the address; what it does not say stays. What is not here is said, and the address put right.
+  // Returns whether it named a head.
   read() {
-    const said = new URLSearchParams(location.hash.slice(1)), index = this.find.get(said.get("head"));
+    const said = new URLSearchParams(location.hash.slice(1)), asked = said.get("head"), colour = said.get("colour");
+    const index = asked === null ? undefined : this.find.get(asked), wrong = [];
     if (index !== undefined) {
       this.chosen = index;
       this.logarithmic = said.get("axis") !== "linear";
-    }
-    const colour = said.get("colour");
+    } else if (asked !== null) wrong.push(this.unmeasured(asked));
     if (colour === "kind" || this.data.statistics.some((each) => each.name === colour)) this.colour = colour;
-    return index !== undefined;
+    else if (colour !== null) wrong.push(`no statistic is called ${colour}`);
+    this.say(wrong);
+    if (wrong.length) history.replaceState(null, "", this.address());
+    return asked !== null;
+  }
+
+  unmeasured(place) {
+    const [layer, head] = place.split(".");
+    const measured = `layers ${this.runs()}, heads 0 to ${this.columns - 1}`;
+    return `${/^\d+\.\d+$/.test(place) ? `layer ${layer}, head ${head}` : `head ${place}`} was not measured (${measured})`;
+  }
+
+  runs() {
+    const from = this.layers.filter((each) => !this.layers.includes(each - 1)), to = this.layers.filter((each) => !this.layers.includes(each + 1));
+    return from.map((each, i) => (each === to[i] ? `${each}` : `${each} to ${to[i]}`)).join(", ");
+  }
+
+  say(wrong) {
+    const head = this.data.heads[this.chosen], words = wrong.join("; ");
+    this.note.hidden = !wrong.length;
+    this.note.textContent = wrong.length ? `${words[0].toUpperCase()}${words.slice(1)}. Shown is layer ${head.layer}, head ${head.head}.` : "";
   }
 }
 
@@ -275,7 +322,7 @@ for (const place of document.querySelectorAll("[data-heads]")) {
   unpacked(place.nextElementSibling.textContent).then((data) => {
     const map = new HeadMap(place, data);
     place.dataset.heads = "ready";
-    if (map.read()) place.scrollIntoView();
-    window.addEventListener("hashchange", () => { if (map.read()) { map.paint(); map.show(); } });
+    if (map.named) place.scrollIntoView();
+    window.addEventListener("hashchange", () => { map.read(); map.paint(); map.show(); });
   }).catch((error) => { place.textContent = `This map could not be drawn: ${error.message}.`; });
 }
