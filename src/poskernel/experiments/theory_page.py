@@ -29,7 +29,7 @@ LEAD = (
     "What the two sources claim, run as checks that can fail: what is expected, what was measured, whether it agrees. "
     "The name of a claim leads to what it says, what it supposes and which function computes it, further down."
 )
-WIDTHS = {"claim": 30, "holds": 9, "n": 9, "measured": 28, "expected": 24}
+WIDTHS = {"claim": 26, "holds": 9, "n": 8, "measured": 29, "expected": 28}
 """Percent of the width of the tables."""
 GIVEN = ("effort", "seed", "samples")
 """Parameters that every claim may have: how much is drawn, no hypothesis."""
