@@ -54,14 +54,14 @@ def test_a_long_profile_is_evaluated_in_blocks() -> None:
         (torch.ones(1), r"has shape \(1,\) for 1 positions: give \(1, features\)"),
         (torch.ones(2, 3), r"has shape \(2, 3\) for 1 positions"),
         (torch.ones(1, 0), r"has shape \(1, 0\) for 1 positions"),
-        (torch.tensor([[1.0, float("nan")]]), "is nan at row 0, column 1: mend the encoding's formula"),
-        (torch.tensor([[float("inf")]]), "is inf at row 0, column 0"),
+        (torch.tensor([[1.0, float("nan")]]), "is nan at @ 0, column 1: mend the encoding's formula.$"),
+        (torch.tensor([[float("inf")]]), "is inf at @ 0, column 0"),
     ],
 )
 def test_an_encoding_that_returns_nonsense_is_named(values: Tensor, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=words.replace("@", "offset")):
         RelativeFamily(lambda offset: values, "mine")
-    with pytest.raises(InputError, match=words.replace("basis", "features")):
+    with pytest.raises(InputError, match=words.replace("basis", "features").replace("@", "position")):
         BilinearFamily(lambda position: values, "mine")
 
 
@@ -69,8 +69,16 @@ def test_nonsense_beyond_the_first_position_is_found_too() -> None:
     values = torch.ones(9, 2)
     values[5, 1] = float("nan")
     family = relative(values)
-    with pytest.raises(InputError, match="is nan at row 5, column 1"):
+    with pytest.raises(InputError, match="is nan at offset 5, column 1"):
         family.grid_logits(torch.ones(1, 2, dtype=torch.float64), 9)
+
+
+@pytest.mark.parametrize(("where", "horizon"), [(710, 700), (701, 700), (700, 690), (7100, 7000), (123_457, 120_000)])
+def test_far_out_a_shorter_horizon_is_a_remedy_too(where: int, horizon: int) -> None:
+    """The offset that was asked for is named, not the row of the block that it came in."""
+    family = RelativeFamily(lambda offset: torch.where(offset < where, 1.0, float("inf"))[:, None], "mine")
+    with pytest.raises(InputError, match=rf"is inf at offset {where}, column 0: .*\(horizon={horizon}\)"):
+        family.values(torch.arange(where - 3, where + 3))
 
 
 def test_columns_that_depend_on_the_positions_are_refused() -> None:
@@ -81,8 +89,8 @@ def test_columns_that_depend_on_the_positions_are_refused() -> None:
 
 
 def test_integer_and_float32_features_are_taken_as_float64() -> None:
-    assert checked(torch.ones(2, 1, dtype=torch.long), 2, "x").dtype == torch.float64
-    assert checked(torch.ones(2, 1), 2, "x").dtype == torch.float64
+    assert checked(torch.ones(2, 1, dtype=torch.long), torch.arange(2), "x", "offset").dtype == torch.float64
+    assert checked(torch.ones(2, 1), torch.arange(2), "x", "offset").dtype == torch.float64
 
 
 def test_bounds_are_zero_where_the_encoding_says() -> None:

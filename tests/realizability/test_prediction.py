@@ -246,7 +246,7 @@ def test_a_user_s_absolute_encoding_fails_where_its_features_repeat() -> None:
     [
         (
             lambda offset: torch.full((len(offset), 1), float("nan")),
-            "basis of encoding 'mine' is nan at row 0, column 0",
+            "basis of encoding 'mine' is nan at offset 0, column 0",
         ),
         (lambda offset: torch.ones(len(offset), 1, dtype=torch.complex64), "basis of encoding 'mine' is complex"),
         (lambda offset: torch.ones(len(offset)), r"basis of encoding 'mine' has shape \(1,\) for 1 positions"),

@@ -18,10 +18,18 @@ from poskernel.errors import InputError
 from poskernel.kernel import BilinearKernel, PositionalKernel, StationaryKernel
 
 DTYPE = torch.float64
+SHORT = 100
+"""No horizon ends before it: features that are no numbers here have a wrong formula."""
 
 
-def checked(values: Tensor, rows: int, what: str, width: int | None = None) -> Float[Tensor, "row weight"]:
-    """An encoding's output in float64; InputError where it is complex, wrongly shaped, not finite, of another width."""
+def checked(
+    values: Tensor, asked: Int[Tensor, " position"], what: str, unit: str, width: int | None = None
+) -> Float[Tensor, "position weight"]:
+    """An encoding's output at the positions or offsets asked for, in float64.
+
+    `unit` says which of the two they are. InputError where it is complex, wrongly shaped, not finite, of another width.
+    """
+    rows = len(asked)
     if values.is_complex():
         raise InputError(f"{what} is complex ({values.dtype}): give its real and imaginary parts as two columns.")
     if values.ndim != 2 or values.shape[0] != rows or values.shape[1] < 1:
@@ -34,8 +42,21 @@ def checked(values: Tensor, rows: int, what: str, width: int | None = None) -> F
     values = values.to(DTYPE)
     if not bool(values.isfinite().all()):
         row, column = (int(index) for index in (~values.isfinite()).nonzero()[0])
-        raise InputError(f"{what} is {values[row, column]} at row {row}, column {column}: mend the encoding's formula.")
+        where = int(asked[row])
+        raise InputError(
+            f"{what} is {values[row, column]} at {unit} {where}, column {column}: mend the encoding's formula"
+            f"{stop_short(where)}."
+        )
     return values
+
+
+def stop_short(where: int) -> str:
+    """The other remedy for features that are no numbers far out: a round horizon that ends before them."""
+    if where <= SHORT:
+        return ""
+    unit = 10 ** (len(str(where - 1)) - 2)
+    below = (where - 1) // unit * unit
+    return f", or stay below that with a shorter horizon (horizon={below})"
 
 
 class KernelFamily(ABC):
@@ -108,11 +129,12 @@ class RelativeFamily(LinearFamily):
     _tables: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", (checked(self.basis(torch.arange(1)), 1, self._what).shape[1],))
+        first = torch.arange(1)
+        object.__setattr__(self, "shape", (checked(self.basis(first), first, self._what, "offset").shape[1],))
 
     def values(self, offset: Int[Tensor, " offset"]) -> Float[Tensor, "offset weight"]:
         """Basis functions at these offsets, checked."""
-        return checked(self.basis(offset), len(offset), self._what, self.shape[0])
+        return checked(self.basis(offset), offset, self._what, "offset", self.shape[0])
 
     @property
     def _what(self) -> str:
@@ -167,12 +189,13 @@ class BilinearFamily(LinearFamily):
     _tables: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        width = checked(self.features(torch.arange(1)), 1, self._what).shape[1]
+        first = torch.arange(1)
+        width = checked(self.features(first), first, self._what, "position").shape[1]
         object.__setattr__(self, "shape", (width, width))
 
     def values(self, position: Int[Tensor, " position"]) -> Float[Tensor, "position feature"]:
         """Features at these positions, checked."""
-        return checked(self.features(position), len(position), self._what, self.shape[0])
+        return checked(self.features(position), position, self._what, "position", self.shape[0])
 
     @property
     def _what(self) -> str:

@@ -4,11 +4,13 @@ import json
 from dataclasses import dataclass
 
 import pytest
+import torch
 
+from own_cases import Own
 from own_tasks import ByOffset, is_square, usual_except
 from poskernel.encodings import RelativeEncoding, Rope
 from poskernel.errors import InputError
-from poskernel.realizability.theorems.characterization import characterize, check_question
+from poskernel.realizability.theorems.characterization import characterize, check_question, in_words
 from poskernel.realizability.theorems.table import claims
 from poskernel.realizability.theorems.verdicts import CLAIMS, PAGES
 from poskernel.tasks import NO_TARGET, OffsetRegime, Skip, Task
@@ -24,8 +26,10 @@ def test_existence_and_selection_stand_side_by_side():
 
 def test_a_characterization_prints_as_sentences():
     lines = str(characterize("rope", "copy", horizon=1000)).splitlines()
-    assert lines[0].endswith("on copy, trained at 20: cannot (theorem 2, proved)") and len(lines) == 4
-    assert lines[1].startswith("  why: no offset settles") and "exists: yes" in lines[3] and "none of that" in lines[3]
+    assert lines[0].endswith("on copy, trained at 20: cannot (theorem 2, proved)") and len(lines) == 9
+    assert lines[1].startswith("  why: no offset settles") and lines[7].startswith("  exists for 20 and 60: yes: ")
+    assert lines[4:6] == ["  margin of a kernel: no such kernel", "  its alpha at 60: no such kernel"]
+    assert lines[8].startswith("  its checks: poskernel theory theorem-2-deep-rows")
 
 
 def test_every_statement_names_claims_there_are():
@@ -170,3 +174,78 @@ def test_drawn_rows_are_not_called_changing_ones():
     assert found.theorem == "proposition 2" and "drawn at random" in found.reason
     assert "drawn at random" in characterize("randomized", "prev", horizon=1000).reason
     assert "changes with it" in characterize("dynamic", "prev", horizon=1000).reason
+
+
+def test_why_existence_was_not_asked_is_said():
+    for encoding, task, words in (
+        ("cope", "prev", "gates that depend on the tokens"),
+        ("rope", "induction", "the targets depend on the tokens"),
+        ("fire", "prev", "no one family that is linear"),
+    ):
+        found = characterize(encoding, task, horizon=1000)
+        assert found.exists is None and words in found.exists_scope
+        assert "exists for 20 and 60: not asked: " in str(found)
+    late = characterize("rope", Late(lambda query: 0 * query + 1), horizon=20_000)
+    assert late.exists is None and "verdict rests on" in late.exists_scope
+
+
+def test_what_cannot_be_solved_at_one_length_is_not_at_two():
+    found = characterize("rope", "reverse", horizon=1000)
+    assert (found.exists, found.exists_scope) == ("no", "none solves 20 alone")
+
+
+def test_a_scope_speaks_of_a_figure_only_if_there_is_one():
+    for encoding, task in (("cope", "prev"), ("rope", "induction")):
+        found = characterize(encoding, task, horizon=1000)
+        assert found.verdict == "undecided" and "figure" not in found.scope
+    assert "the figure beside" in characterize("dynamic", "prev", horizon=1000).scope
+
+
+def test_features_that_differ_from_call_to_call_are_refused():
+    with pytest.raises(InputError, match="basis of encoding 'own' differ from one call to the next"):
+        characterize(Own(lambda offset: torch.randn(len(offset), 3)), "prev", horizon=1000)
+    with pytest.raises(InputError, match="differ from one call"):  # also where the first ones are the same
+        characterize(Own(lambda offset: (offset * torch.rand(len(offset)))[:, None]), "prev", horizon=1000)
+
+
+def test_a_basis_that_overflows_names_the_offset_and_a_horizon_that_serves():
+    own = Own(lambda offset: torch.stack([offset.exp(), offset], 1))
+    with pytest.raises(InputError, match=r"at offset 710, column 0: .*horizon=700\)"):
+        characterize(own, "first", horizon=10_000)
+    assert characterize(own, "first", horizon=700).verdict in ("transfers", "undecided")
+
+
+def test_a_margin_that_is_tiny_beside_its_logits_is_said():
+    tiny = characterize("rope:scale=1e-3", "prev", horizon=1000)
+    assert tiny.margin < 1e-6 and "is tiny beside its logits" in tiny.reason
+    assert "tiny" not in characterize("rope", "prev", horizon=1000).reason
+
+
+def test_a_kernel_without_a_peak_is_named_as_such():
+    found = characterize(Own(lambda offset: torch.log1p(offset)[:, None]), "first", horizon=10_000)
+    assert (found.verdict, found.theorem) == ("transfers", "no global peak")
+    assert found.page.endswith("#theorem-2-no-global-peak") and found.claims == ("theorem-2-no-global-peak",)
+
+
+class FirstLike(ByOffset):
+    """Key 0, of which no formula is known."""
+
+    name = "first-like"
+
+
+def test_no_offset_is_named_that_hardly_any_row_asks_for():
+    found = characterize("rope", FirstLike(lambda query: query), horizon=10_000)
+    assert "none is asked of more than 0.01% of the scored rows" in found.reason and "than 20" not in found.reason
+    assert "right on under 0.1% of the rows" in found.reason
+
+
+def test_a_training_length_that_is_too_short_names_its_flag():
+    with pytest.raises(InputError, match=r"'skip30' has no query row at training length 20: .*--train-length"):
+        characterize("rope", "skip:offset=30")
+
+
+def test_lines_say_what_is_missing():
+    document = characterize("rope", "copy", horizon=1000).document()
+    title, lines = in_words(document | {"margin": 0.5, "exists": None, "exists_scope": "because", "claims": ()})
+    assert title.endswith("cannot (theorem 2, proved)") and lines["its alpha at 60"].startswith("not shown")
+    assert lines["exists for 20 and 60"] == "not asked: because" and lines["its checks"].startswith("none")

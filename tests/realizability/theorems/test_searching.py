@@ -1,13 +1,13 @@
 """A kernel of absolute features, looked for on some rows and tried on all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from own_cases import answer, case
 from own_tasks import ByKey, is_odd
 from poskernel.encodings import AbsoluteEncoding
-from poskernel.realizability.theorems.searching import MOST_ENTRIES, some_rows
+from poskernel.realizability.theorems.searching import MOST_ENTRIES, searched, some_rows
 from poskernel.realizability.theorems.verdicts import SEARCH, Verdict
 from poskernel.tasks import POSITIONAL_TASKS
 
@@ -41,3 +41,11 @@ def test_rows_are_chosen_evenly_within_the_size_of_a_programme():
     assert int(chosen.query.sum()) * 1024 < 1.2 * MOST_ENTRIES and chosen.query[0] == 20
     assert bool((chosen.key == chosen.query - 1).all())
     assert len(some_rows(case(Powers(), "prev"), rows.rows(20, 80)).query) == 60
+
+
+def test_one_time_limit_holds_for_all_programmes_together():
+    """What came before the search has taken from its time: none is left, so no programme starts."""
+    spent = replace(case(Powers(), "first", 1000), seconds=1e-9)
+    assert spent.left == 0 and case(Powers(), "first").left > 0
+    found = searched(spent)
+    assert found.verdict is Verdict.UNDECIDED and "the time limit of 1e-09 s was reached" in found.reason

@@ -1,7 +1,8 @@
 """One encoding and task at one training length, and what the statements ask of it."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -32,6 +33,13 @@ class Case:
     train_length: int
     horizon: int
     seconds: float
+    """Time limit of all programmes together, from the moment the case is made."""
+    started: float = field(default_factory=time.monotonic, compare=False, repr=False)
+
+    @property
+    def left(self) -> float:
+        """Seconds left of the time limit, at least 0."""
+        return max(0.0, self.started + self.seconds - time.monotonic())
 
     @property
     def linear(self) -> bool:
@@ -84,7 +92,7 @@ class Case:
         """Whether any kernel solves the training length, and a longer one with it; None where that has no rows."""
         if length is not None and not len(self.task.targets(length).query):
             return None
-        return existence(self.encoding, self.task, self.train_length, length, self.seconds).answer
+        return existence(self.encoding, self.task, self.train_length, length, self.left).answer
 
     def scores(self, length: int) -> bool:
         """Whether there is a row to score at a length."""
@@ -103,11 +111,11 @@ class Case:
     def peaked(self, deep: Targets) -> Peak:
         """The kernel with the largest margin on the training length's rows and on these deep ones."""
         wanted = (self.trained, deep)
-        return peak(self.family, self.programme(wanted), wanted, self.seconds)
+        return peak(self.family, self.programme(wanted), wanted, self.left)
 
     def unsolved(self) -> Answer | None:
         """The verdict where no kernel of the family solves the training length itself, or that is unknown."""
-        found = existence(self.encoding, self.task, self.train_length, None, self.seconds)
+        found = existence(self.encoding, self.task, self.train_length, None, self.left)
         if found.answer is Exists.YES:
             return None
         if found.answer is Exists.NO:

@@ -5,19 +5,23 @@ training length has alpha tending to 1. Which kernel training selects is another
 kernel stands beside the answer.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import torch
 
 from poskernel.encodings import Encoding, RelativeEncoding, parse_encoding
 from poskernel.encodings.encoding import require_positive
 from poskernel.errors import InputError
 from poskernel.realizability.existence import Exists
+from poskernel.realizability.margin_programme import POSITIVE
 from poskernel.realizability.prediction import check_lengths, predict
 from poskernel.realizability.selection import SelectionRule, parse_rule, rule_label
 from poskernel.realizability.theorems.case import Case
 from poskernel.realizability.theorems.statements import answer_of
 from poskernel.realizability.theorems.table import claims
-from poskernel.realizability.theorems.verdicts import CLAIMS, PAGES, Answer, Verdict
+from poskernel.realizability.theorems.verdicts import CLAIMS, PAGES, SOLVABLE, Answer, Verdict
 from poskernel.tasks import ContentTask, Task, parse_task
 
 CHARACTERIZE_SCHEMA = "poskernel.characterize/1"
@@ -69,26 +73,15 @@ class Characterization:
     exists: str | None
     """Whether any kernel solves the training length and `length` together: a matter of these two lengths, whatever the
     verdict says of the limit; None where it was not asked."""
-    exists_scope: str | None
-    """What `exists` says, and what it leaves to the verdict; None where it was not asked."""
+    exists_scope: str
+    """What `exists` says, and what it leaves to the verdict; why it was not asked where it was not."""
     claims: tuple[str, ...]
     """The checks behind the statement, as `poskernel theory` names them."""
 
     def __str__(self) -> str:
-        """The verdict and its reason, with the figures beside it, a line each."""
-        known = "proved" if self.exact else f"counted up to {self.horizon}"
-        by = self.theorem if self.verdict is Verdict.UNDECIDED else f"{self.theorem}, {known}"
-        return "\n".join(
-            (
-                f"{self.encoding} on {self.task}, trained at {self.train_length}: {self.verdict} ({by})",
-                f"  why: {self.reason}",
-                f"  scope: {self.scope}",
-                f"  alpha at {self.length}: {shown(self.kernel_alpha)} of that kernel, {shown(self.selected_alpha)} of "
-                f"the one {self.rule} selects",
-                f"  exists for {self.train_length} and {self.length}: {self.exists or 'not asked'}"
-                + (f", that is: {self.exists_scope}" if self.exists_scope else ""),
-            )
-        )
+        """The verdict and its reason, with the figures beside it, a line each: those of the command line."""
+        title, lines = in_words(self.document())
+        return "\n".join((title, *(f"  {name}: {value}" for name, value in lines.items())))
 
     def document(self) -> dict[str, Any]:
         """The JSON document of `poskernel characterize`."""
@@ -107,7 +100,8 @@ def characterize(
 
     Exact certificates come first, then a linear programme up to `horizon` whose answer is verified by substitution.
     Raises InputError for unknown names, for what is no encoding or task, for lengths that are no whole numbers, for a
-    horizon below 10 training lengths, and for a time limit that is not positive.
+    horizon below 10 training lengths, for a time limit that is not positive, and for features that are others at every
+    call. `existence_seconds` bounds all linear programmes together.
     """
     encoding = parse_encoding(encoding) if isinstance(encoding, str) else encoding
     task = parse_task(task) if isinstance(task, str) else task
@@ -121,14 +115,15 @@ def characterize(
         )
     case, length = Case(encoding, task, train_length, horizon, existence_seconds), 3 * train_length
     if not isinstance(task, ContentTask) and not len(case.trained.query):
-        raise InputError(f"task '{task.name}' has no query row at training length {train_length}: give a longer one.")
+        raise InputError(
+            f"task '{task.name}' has no query row at training length {train_length}: give a longer one (train_length, "
+            "--train-length on the command line)."
+        )
+    require_repeatable(case, length)
     answer = answer_of(case)
-    beside = selected_alpha(case, length, rule)
-    unsure = answer.demand is not None and answer.verdict is not Verdict.TRANSFERS and case.linear
-    demand, together = answer.demand, case.exists(length) if unsure else None
-    alpha_there = case.alpha_of(answer.weights, length)
-    if answer.verdict is Verdict.TRANSFERS and alpha_there == 1 and not task.depends_on_length:
-        together = Exists.YES  # by that kernel
+    beside, alpha_there = selected_alpha(case, length, rule), case.alpha_of(answer.weights, length)
+    together, meaning = exists_beside(case, answer, alpha_there, length)
+    demand = answer.demand
     return Characterization(
         encoding=encoding.effective,
         task=task.name,
@@ -137,9 +132,9 @@ def characterize(
         verdict=answer.verdict,
         theorem=answer.theorem,
         page=f"docs/theory.md#{PAGES[answer.theorem]}",
-        reason=answer.reason,
+        reason=answer.reason + tiny_text(case, answer),
         exact=answer.exact,
-        scope=scope_of(answer, encoding),
+        scope=scope_of(answer, encoding, beside is not None),
         demanded=demand.value if demand is not None and demand.settles else None,
         demanded_share=demand.share if demand is not None and demand.settles else None,
         margin=answer.margin,
@@ -148,14 +143,85 @@ def characterize(
         selected_alpha=beside,
         rule=rule_label(rule),
         exists=None if together is None else str(together),
-        exists_scope=None if together is None else EXISTS_SCOPE.get(together),
+        exists_scope=meaning,
         claims=tuple(name for name in claims() if name.startswith(CLAIMS.get(answer.theorem, "no claim"))),
     )
 
 
-def shown(alpha: float | None) -> str:
-    """An alpha, or that there is none."""
-    return "none" if alpha is None else f"{alpha:.3f}"
+def in_words(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """A characterization document as a title and lines by what they say: printed and on the command line alike."""
+    known = "proved" if document["exact"] else f"counted up to {document['horizon']}"
+    undecided = document["verdict"] == Verdict.UNDECIDED
+    by = document["theorem"] if undecided else f"{document['theorem']}, {known}"
+    length, margin, kernel = document["length"], document["margin"], document["kernel_alpha"]
+    selected, claimed = document["selected_alpha"], document["claims"]
+    lines = {
+        "why": document["reason"],
+        "by": f"{by}; see {document['page']}",
+        "scope": document["scope"],
+        "margin of a kernel": "no such kernel" if margin is None else f"{margin:.2g} nats, weights at most 1",
+        f"its alpha at {length}": f"{kernel:.3f}" if kernel is not None else NO_FIGURE[margin is not None],
+        f"alpha {document['rule']} selects at {length}": "no kernel, target or row to score"
+        if selected is None
+        else f"{selected:.3f}",
+        f"exists for {document['train_length']} and {length}": ": ".join(
+            filter(None, (document["exists"] or "not asked", document["exists_scope"]))
+        ),
+        "its checks": f"poskernel theory {' '.join(claimed)}" if claimed else "none, no claim stands behind it",
+    }
+    title = f"{document['encoding']} on {document['task']}, trained at {document['train_length']}"
+    return f"{title}: {document['verdict']} ({by})", lines
+
+
+NO_FIGURE = ("no such kernel", "not shown: no row to score, or float64 cannot tell its margin")
+"""Instead of the alpha of a kernel: where none was found, and where one was."""
+
+
+def require_repeatable(case: Case, length: int) -> None:
+    """InputError where features are others at a second call: then no statement about one kernel means anything."""
+    if case.encoding.drawn or case.encoding.no_kernel or not case.linear:
+        return
+    if not torch.equal(case.feature_table(length), case.feature_table(length)):
+        what = "basis" if case.encoding.relative else "features"
+        raise InputError(
+            f"{what} of encoding '{case.encoding.name}' differ from one call to the next: compute them from the "
+            "positions alone, and draw random numbers from a generator that is seeded in the call."
+        )
+
+
+def tiny_text(case: Case, answer: Answer) -> str:
+    """That a margin is tiny beside the logits of its kernel; empty where it is not, or where nothing shows it."""
+    if answer.weights is None or answer.margin is None:
+        return ""
+    length = 3 * case.train_length
+    logits = case.kernel(answer.weights).transfer(length)
+    largest = float(logits.masked_fill(logits == float("-inf"), 0.0).abs().max())
+    if answer.margin >= POSITIVE * largest:
+        return ""
+    return (
+        f"; its margin, {answer.margin:.1g} nats, is tiny beside its logits, up to {largest:.1g} at length {length}: "
+        "training would need weights that much larger"
+    )
+
+
+def exists_beside(case: Case, answer: Answer, kernel_alpha: float | None, length: int) -> tuple[Exists | None, str]:
+    """Whether some kernel solves the training length and a longer one together; what that means, or why not asked."""
+    if isinstance(case.task, ContentTask):
+        return None, "the targets depend on the tokens"
+    if case.encoding.no_kernel:
+        return None, case.encoding.no_kernel
+    if answer.theorem == SOLVABLE and answer.verdict is Verdict.CANNOT:
+        return Exists.NO, f"none solves {case.train_length} alone"
+    if not case.linear:
+        return None, "there is no one family that is linear in its weights, which a programme needs"
+    if answer.verdict is Verdict.TRANSFERS and kernel_alpha == 1 and not case.task.depends_on_length:
+        return Exists.YES, EXISTS_SCOPE[Exists.YES]  # by that kernel
+    if answer.verdict is Verdict.TRANSFERS:
+        return None, "the verdict rests on another length's rows, and a kernel that is right on all of these may differ"
+    together = case.exists(length)
+    if together is None:
+        return None, f"no row is a query row at length {length}"
+    return together, EXISTS_SCOPE.get(together, "")
 
 
 def check_question(encoding: object, task: object, train_length: object, horizon: object, seconds: object) -> None:
@@ -189,7 +255,7 @@ def selected_alpha(case: Case, length: int, rule: SelectionRule) -> float | None
     return found.rows[0].alpha
 
 
-def scope_of(answer: Answer, encoding: Encoding) -> str:
+def scope_of(answer: Answer, encoding: Encoding, figures: bool) -> str:
     """What a verdict leaves open, in one sentence."""
     if answer.verdict is Verdict.TRANSFERS:
         return "a kernel exists; whether training selects it is another question, see the selected kernel's alpha"
@@ -200,4 +266,5 @@ def scope_of(answer: Answer, encoding: Encoding) -> str:
         )
     if answer.verdict is Verdict.CANNOT:
         return "of every kernel of the family"
-    return f"nothing is claimed of '{encoding.name}' on this task; figures beside are of its kernels at one length"
+    nothing = f"nothing is claimed of '{encoding.name}' on this task"
+    return f"{nothing}; the figure beside is of one kernel at one length" if figures else nothing

@@ -9,6 +9,7 @@ from poskernel.realizability.theorems.absolute import affine, clamped, clamped_f
 from poskernel.realizability.theorems.case import Case
 from poskernel.realizability.theorems.cosines import cosine_peak
 from poskernel.realizability.theorems.searching import searched
+from poskernel.realizability.theorems.spanned import spanned
 from poskernel.realizability.theorems.stationary import falling, stationary
 from poskernel.realizability.theorems.tails import tail_of
 from poskernel.realizability.theorems.two_lengths import clash
@@ -42,16 +43,20 @@ def by_statements(case: Case) -> Answer:
         return by_formula
     if is_affine(case):
         return affine(case)
+    first = None if case.relative else clamped_from(case)
+    # Targets that change with the length are not looked for row by row: what they exclude is the next question.
+    searches = not (case.relative or case.phase_rate or case.task.depends_on_length) and first is None
+    found = spanned(case) if searches else None
+    if found is not None:
+        return found
     unsolved = case.unsolved()
     if unsolved is not None:
         return unsolved
     if case.relative:
         return stationary(case)
-    first = clamped_from(case)
     if first is not None:
         return clamped(case, first)
-    # Targets that change with the length are not looked for row by row: what they exclude is the next question.
-    return sinusoidal(case) if case.phase_rate or case.task.depends_on_length else searched(case)
+    return searched(case) if searches else sinusoidal(case)
 
 
 def not_one_kernel(case: Case) -> Answer | None:

@@ -15,10 +15,12 @@ from poskernel.realizability.theorems.case import Case
 from poskernel.realizability.theorems.demand import Demand, lengths_to, share_text, vanishing
 from poskernel.realizability.theorems.following import followed_pairs, missed_shares, most_followed, unfollowable
 from poskernel.realizability.theorems.tails import Tail, tail_of
-from poskernel.realizability.theorems.verdicts import SOLVABLE, Answer, Verdict, undecided, unsettled_text
+from poskernel.realizability.theorems.verdicts import NO_PEAK, SOLVABLE, Answer, Verdict, undecided, unsettled_text
 from poskernel.tasks import Targets
 
 NAME = "theorem 2"
+FEWEST = 0.001
+"""A smaller share of rows is said to be under it: what is counted is no more exact than that."""
 
 
 def falling(case: Case, tail: Tail) -> Answer:
@@ -89,8 +91,9 @@ def unsettled(case: Case, demand: Demand) -> Answer:
     shares = missed_shares(case.task, case.train_length, lengths, new_winners=tail is None)
     if vanishing(lengths, shares)[0] is False:
         whose = "any kernel of the offset" if tail is None else f"any kernel of the family ({tail.why})"
-        most = share_text(1 - shares[-1])
-        reason = f"{missed}, and {whose} is right on at most {most} of the rows up to {case.horizon}"
+        few = shares[-1] > 1 - FEWEST
+        most = f"under {share_text(FEWEST)}" if few else f"at most {share_text(1 - shares[-1])}"
+        reason = f"{missed}, and {whose} is right on {most} of the rows up to {case.horizon}"
         return Answer(Verdict.CANNOT, NAME, reason, False, demand)
     if case.linear and not case.task.depends_on_length:
         return following(case, demand)
@@ -105,7 +108,7 @@ def following(case: Case, demand: Demand) -> Answer:
     higher, lower = (family.design(each, torch.zeros_like(each)).numpy() for each in pairs)
     wanted = distinct_rows(np.vstack([margin_constraints(family, trained), higher - lower]))
     asked = with_resolution(wanted, [family], [case.horizon], case.phase_rate, tied=True)
-    found = peak(family, asked, [trained], case.seconds)
+    found = peak(family, asked, [trained], case.left)
     missed = unsettled_text(demand)
     if found.weights is not None:
         kernel, lengths = case.kernel(found.weights), lengths_to(case.horizon, case.train_length)
@@ -115,7 +118,7 @@ def following(case: Case, demand: Demand) -> Answer:
                 f"{missed}, but a kernel without a global peak follows them: it solves length {case.train_length} "
                 f"and is right on {share_text(1 - shares[-1])} of the rows up to {case.horizon}"
             )
-            return Answer(Verdict.TRANSFERS, NAME, reason, False, demand, found.weights, found.margin)
+            return Answer(Verdict.TRANSFERS, NO_PEAK, reason, False, demand, found.weights, found.margin)
     return undecided(
         f"{missed}; kernels with a global peak cannot follow, and of the others none was found that is right up to "
         f"{case.horizon}{': ' + found.why if found.why else ''}, which excludes none that misses a few rows",

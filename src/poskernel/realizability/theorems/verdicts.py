@@ -6,10 +6,12 @@ from enum import StrEnum
 from jaxtyping import Float
 from torch import Tensor
 
-from poskernel.realizability.theorems.demand import Demand
+from poskernel.realizability.theorems.demand import RARE, Demand, share_text
 
 SOLVABLE = "existence at the training length"
 """What fails where no kernel solves the training length: every statement supposes it."""
+NO_PEAK = "no global peak"
+"""What theorem 2 leaves: kernels of the offset whose peaks rise for ever."""
 TWO_LENGTHS = "targets at two lengths"
 """What fails where the task asks a row for other keys at other lengths."""
 SEARCH = "a kernel that was found"
@@ -20,6 +22,7 @@ PAGES = {
     "proposition 2": "proposition-2-rate",
     "proposition 3": "proposition-3a",
     "proposition 4": "proposition-4",
+    NO_PEAK: "theorem-2-no-global-peak",
     SOLVABLE: "existence-at-the-training-length",
     TWO_LENGTHS: "no-kernel-for-every-length",
     SEARCH: "a-kernel-that-was-found",
@@ -32,6 +35,7 @@ CLAIMS = {
     "proposition 2": "proposition-2",
     "proposition 3": "proposition-3",
     "proposition 4": "proposition-4",
+    NO_PEAK: "theorem-2-no-global-peak",
     TWO_LENGTHS: "no-kernel-for-every-length",
 }
 """What the names of each statement's checks begin with."""
@@ -71,4 +75,7 @@ def undecided(reason: str, demand: Demand | None = None, theorem: str = "none") 
 
 def unsettled_text(demand: Demand) -> str:
     """The demand in words, where no offset settles or that is open."""
+    if demand.settles is False and not demand.exact and demand.share < RARE:
+        # Hardly any row asks for the most frequent offset: naming it would say nothing.
+        return f"no offset settles: none is asked of more than {share_text(demand.share)} of the scored rows"
     return f"{'no offset settles' if demand.settles is False else 'whether an offset settles is open'}: {demand.reason}"
