@@ -21,7 +21,7 @@ SETTLED = 10
 
 def theory(
     *claim: str,
-    only: tuple[str, ...] | None = None,
+    only: Annotated[tuple[str, ...] | None, Parameter(negative="")] = None,
     list_claims: Annotated[bool, Parameter(name=["--list-claims", "--list"], negative="")] = False,
     long: bool = False,
     samples: int | None = None,
