@@ -9,10 +9,9 @@ pytest.importorskip("transformers")
 
 from families import HEADS, LAYERS, loaded
 from poskernel.errors import InputError
-from poskernel.experiments.kernel_units import disjoint_text
+from poskernel.experiments.kernel_units import LETTERS_A_TOKEN, disjoint_text
 from poskernel.experiments.pretrained import models
 from poskernel.experiments.pretrained.models import (
-    LETTERS_A_TOKEN,
     PretrainedModel,
     RealModelCell,
     opened,

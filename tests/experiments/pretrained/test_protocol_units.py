@@ -73,4 +73,4 @@ def test_products_are_those_of_the_selected_layers(monkeypatch) -> None:
 
 
 def test_depth_runs_from_0_to_1() -> None:
-    assert [relative_depth(layer, 5) for layer in (0, 2, 4)] == [0, 0.5, 1]
+    assert [relative_depth(layer, 5) for layer in (0.0, 2.0, 4.0)] == [0, 0.5, 1]
