@@ -91,6 +91,7 @@ LABELS: Mapping[str, str] = {
     "lines_explained_resolved": "resolved rotary lines: share of g explained",
     "lines_random": "random lines: share of g explained",
     "lines_p": "rotary against random lines, p",
+    "lines_rest": "rotary lines: share of g in no listed amplitude",
     "line_directions": "rotary lines: directions told apart",
     "fourier_peak": "Fourier peak (radians a position)",
     "alignment": "Fourier power at rotary frequencies",
