@@ -26,7 +26,7 @@ def random_capture(sequences, heads=4, keyheads=2, length=LENGTH, width=8, dtype
 def estimate(captures, length=LENGTH, dropped=DROPPED, **settings):
     """Estimates of every head from captures of one layer, a batch each."""
     sequences = sum(part.query.shape[0] for part in captures)
-    settings = {"causal": captures[0].causal} | settings
+    settings = {"causal": captures[0].causal, "dtype": captures[0].query.dtype} | settings
     estimator = KernelEstimator(
         {0: captures[0].heads}, length, sequences, captures[0].query.shape[0], dropped=dropped, **settings
     )

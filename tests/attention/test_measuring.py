@@ -3,11 +3,15 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+import families
+from captures import dense
 from planted_source import PositionSource, stream
 from poskernel.attention.measuring import Subject, even_batches, measure
+from poskernel.attention.sources.huggingface import HuggingFaceSource
 from poskernel.attention.sources.loading import load
 
 
@@ -66,3 +70,43 @@ def test_batches_are_even_but_for_the_last(sequences):
     assert all(size % 2 == 0 for size in sizes[:-1])
     assert max(sizes) <= 16
     assert max(sizes) - min(sizes) <= 3
+
+
+def softmax_inputs(module, tokens, monkeypatch):
+    """[layer][sequence, head, query, key] that the model's own eager attention gives to its softmax."""
+    seen, softmax = [], torch.nn.functional.softmax
+
+    def watched(values, *arguments, **options):
+        if values.ndim == 4 and values.shape[-2:] == (tokens.shape[1],) * 2:
+            seen.append(values.detach())
+        return softmax(values, *arguments, **options)
+
+    with monkeypatch.context() as patched, torch.no_grad():
+        patched.setattr(torch.nn.functional, "softmax", watched)
+        module(tokens)
+    return seen
+
+
+@pytest.mark.parametrize("family", ["gemma2", "bloom", "gpt_neo"])
+def test_heads_of_a_live_model_equal_dense_loops_on_what_its_softmax_is_given(family, monkeypatch):
+    pytest.importorskip("transformers")
+    module, tokens, dropped = families.tiny(family).double(), families.tokens(4, 20), 3
+    if family == "gemma2":
+        module.set_attn_implementation("eager")
+        for layer in module.layers:  # a cap that bends the logits of a tiny model
+            layer.self_attn.attn_logit_softcapping = 3.0
+    logits = softmax_inputs(module, tokens, monkeypatch)
+    assert len(logits) == 2
+    found = measure(Subject(HuggingFaceSource(module), tokens, [0, 1], dropped=dropped, null=False))
+    for kernel in found:
+        given = logits[kernel.layer][:, kernel.head]
+        given = given.masked_fill(given < -1e30, 0)  # masked pairs, of which no number is made
+        if family == "bloom":  # its row over keys stands for a bias of the offset: 0 at each query's own key
+            given = given - 4.0 ** -(kernel.head + 1) * torch.arange(20)[:, None]
+        expected = dense(given.numpy(), dropped, families.FAMILIES[family].windows[kernel.layer])
+        for name, value in expected.items():
+            measured = getattr(kernel, name)
+            measured = measured.value if hasattr(measured, "value") else measured
+            if name.startswith("r2") and math.isnan(measured):  # of a variance that is estimated below 0
+                continue
+            np.testing.assert_allclose(np.asarray(measured), value, rtol=1e-4, atol=1e-6, err_msg=name)

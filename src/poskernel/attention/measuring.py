@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -68,6 +69,7 @@ def measure(subject: Subject, consumers: Sequence[Consumer] = ()) -> list[HeadEs
         null=subject.null,
         seed=subject.seed,
         causal=subject.causal,
+        dtype=torch.promote_types(source.dtype, torch.float32),  # halves are captured as float32
     )
     last = max(subject.layers)
     for index, batch in enumerate(batches):

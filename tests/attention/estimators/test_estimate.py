@@ -84,10 +84,28 @@ def test_batches_join_to_all_pairs(window, causal):
     ]
     for one, several in zip(estimate([whole]), estimate(parts), strict=True):
         for name in ("r2", "r2_raw", "r2_plugin", "r2_plugin_centred", "signal", "share"):
-            assert getattr(several, name).value == pytest.approx(getattr(one, name).value, rel=1e-6), name
+            assert getattr(several, name).value == pytest.approx(getattr(one, name).value, rel=1e-10), name
         torch.testing.assert_close(several.g, one.g)
         assert several.first_mass == pytest.approx(one.first_mass)
         assert "all pairs" in several.r2.method
+
+
+@pytest.mark.parametrize("sequences", [17, 33])
+def test_double_precision_is_kept_across_batches(sequences):
+    whole = random_capture(sequences, heads=2, length=24)
+    queries, keys = whole.query.split(16), whole.key.split(16)
+    parts = [capture_of(query, key, whole.scale) for query, key in zip(queries, keys, strict=True)]
+    result = estimate(parts, length=24, null=False)[1]
+    assert "all pairs" in result.r2.method
+    assert_agrees(result, whole, dense(dense_logits(whole, 1), DROPPED), 1e-10)
+
+
+def test_sums_of_double_precision_need_twice_the_room(monkeypatch):
+    size = moments.GramSum.size(moments.PairGrid.of(LENGTH, DROPPED, None))
+    monkeypatch.setattr("poskernel.attention.estimators.estimate.GRAM_BYTES", 4 * size)
+    for dtype, kept in ((torch.float32, True), (torch.float64, False)):
+        (sums,) = KernelEstimator({0: 1}, LENGTH, 8, 4, dropped=DROPPED, dtype=dtype).sums.values()
+        assert (sums.gram is not None) == kept
 
 
 def test_without_room_pairs_stay_within_batches(monkeypatch):
@@ -179,6 +197,8 @@ def test_refusals():
         estimate([random_capture(4, causal=False)], causal=True)
     with pytest.raises(InputError, match="layer 0 attends to the past alone, unlike"):
         estimate([random_capture(4)], causal=False)
+    with pytest.raises(InputError, match=r"queries in torch.float64, more precise than the model's torch.float32"):
+        estimate([random_capture(4)], dtype=torch.float32)
     chunks = (torch.arange(LENGTH)[:, None] // 8 == torch.arange(LENGTH) // 8).tril()[None, None]
     with pytest.raises(InputError, match="neither causal nor a sliding window"):
         estimate([random_capture(4, mask=chunks)])

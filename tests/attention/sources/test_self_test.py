@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from poskernel.attention.sources.capture import AttentionSource, LayerCapture
+from poskernel.attention.sources.capture import AttentionSource, LayerCapture, OwnAttention
 from poskernel.attention.sources.rotary_calls import Rotation
-from poskernel.attention.sources.self_test import PADDING, output_tolerance, self_test, weight_tolerance
-from poskernel.errors import InputError
+from poskernel.attention.sources.self_test import PADDING, drifted, output_tolerance, self_test, weight_tolerance
+from poskernel.errors import InputError, RunError
 
 
 class ToySource(AttentionSource):
@@ -34,6 +34,8 @@ class ToySource(AttentionSource):
             after = after + hidden[:, -1:] * 0.1
         if self.fault == "changed output" and consume is not None and layer == 1:
             after = after + 0.1
+        if self.fault == "not finite" and layer == 1:
+            after = after / 0
         return after, pattern[:, None] * (0.99 if self.fault == "other pattern" else 1)
 
     def forward(self, tokens, consume):
@@ -112,6 +114,11 @@ def test_an_unfaithful_source_is_refused_with_the_reason(fault, message):
         self_test(ToySource(fault))
 
 
+def test_outputs_that_are_not_finite_are_a_broken_model():
+    with pytest.raises(RunError, match="'toy' gave outputs that are not finite numbers after its 2 layers"):
+        self_test(ToySource("not finite"))
+
+
 def test_probe_stays_within_the_models_positions():
     source = ToySource()
     source.position_limit = 7
@@ -185,3 +192,29 @@ def test_half_precision_widens_what_counts_as_rounding_and_float32_does_not():
     logits = captures[0].logits(0, torch.arange(8), torch.arange(8)).abs().max()
     assert weight_tolerance(source, captures[0]) == pytest.approx(2**-7 * (1 + logits.item() / 2))
     assert output_tolerance(source) == 0.125
+    source.dtype = torch.float64
+    assert weight_tolerance(source, captures[0]) == output_tolerance(source) == 1e-4
+
+
+def test_passes_drift_apart_by_a_few_roundings_a_layer_and_only_in_half_precision():
+    source, captures = ToySource(), []
+    source.forward(torch.arange(8)[None], captures.append)
+
+    def excused(layer, epsilons):
+        capture = captures[layer]
+        own = OwnAttention(capture.pattern(0)[:, None], capture.query * (1 + epsilons * 2**-7), capture.key)
+        return drifted(source, capture, own)
+
+    assert not excused(0, 1)  # float32: what rounding explains is within the tolerance of weights
+    source.dtype = torch.bfloat16
+    assert [excused(0, 1.9), excused(0, 2.1), excused(1, 3.9), excused(1, 4.3)] == [True, False, True, False]
+    assert not drifted(source, captures[0], OwnAttention(captures[0].pattern(0)[:, None]))
+    halved = OwnAttention(captures[0].pattern(0)[:, None], captures[0].query[..., :3], captures[0].key[..., :3])
+    assert not drifted(source, captures[0], halved)
+
+
+@pytest.mark.parametrize("fault", ["other pattern", "leak"])
+def test_what_half_precision_may_explain_is_said_with_the_remedy(fault, monkeypatch):
+    monkeypatch.setattr(ToySource, "dtype", torch.float16)
+    with pytest.raises(InputError, match="float16 may be too coarse for it: load the model as float32"):
+        self_test(ToySource(fault))

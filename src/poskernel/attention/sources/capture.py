@@ -169,6 +169,15 @@ class LayerCapture:
         return logits.softmax(-1)
 
 
+@dataclass(frozen=True, eq=False)
+class OwnAttention:
+    """A layer's attention weights as the model reports them; queries and keys of that pass where they are seen."""
+
+    weights: Float[Tensor, "batch head query key"]
+    query: Float[Tensor, "batch head position width"] | None = None
+    key: Float[Tensor, "batch keyhead position width"] | None = None
+
+
 Consumer = Callable[[LayerCapture], None]
 Side = Literal["left", "right"]
 
@@ -187,7 +196,7 @@ class AttentionSource(ABC):
     def to(self, device: str) -> None:
         """Move the model to a device; captures and outputs come back on the CPU. InputError where it cannot move."""
         if device != "cpu":
-            raise InputError(f"'{self.name}' runs on the CPU alone, not on {device}: give --device cpu.")
+            raise InputError(f"'{self.name}' runs on the CPU alone, not on {device}: take cpu.")
 
     @abstractmethod
     def forward(
@@ -201,6 +210,10 @@ class AttentionSource(ABC):
     @abstractmethod
     def own_patterns(self, tokens: Int[Tensor, "batch position"]) -> Sequence[Float[Tensor, "batch head query key"]]:
         """The attention weights that the model itself reports, a layer each: what a capture must reproduce."""
+
+    def own_attention(self, tokens: Int[Tensor, "batch position"]) -> Sequence[OwnAttention]:
+        """`own_patterns`, with what they were made of where a pass of other roundings than a capture's gave them."""
+        return [OwnAttention(weights) for weights in self.own_patterns(tokens)]
 
     def embedding(self) -> Float[Tensor, "vocabulary width"]:
         """The token embeddings, a row a token, on the CPU; InputError where the source does not give them."""

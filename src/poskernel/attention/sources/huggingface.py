@@ -20,6 +20,7 @@ from poskernel.attention.sources.capture import (
     AttentionSource,
     Consumer,
     LayerCapture,
+    OwnAttention,
     Side,
     check_finite,
     on_cpu,
@@ -36,6 +37,7 @@ from poskernel.attention.sources.fallbacks import (
 from poskernel.attention.sources.interface import IMPLEMENTATION, INTERVENED, implementation, registered, switched
 from poskernel.attention.sources.layer_inputs import recorded_inputs
 from poskernel.attention.sources.module_facts import position_limit, position_table, special_tokens
+from poskernel.attention.sources.own_attention import failure, recorded_operands, with_operands
 from poskernel.attention.sources.rotary_calls import RotaryCall, recorded_rotary
 from poskernel.errors import InputError, MissingExtraError, RunError
 
@@ -86,7 +88,17 @@ class HuggingFaceSource(AttentionSource):
                 f"'{self.name}' has no attention layers or heads in its config ({type(module).__name__}): "
                 "give a Transformer."
             )
-        self.vocabulary = int(text_config.vocab_size)
+        reads = getattr(self.module, "main_input_name", "input_ids")
+        if reads != "input_ids":
+            raise InputError(
+                f"'{self.name}' reads {reads}, no token ids ({type(module).__name__}): give a model of text."
+            )
+        vocabulary = getattr(text_config, "vocab_size", None)
+        if not vocabulary:
+            raise InputError(
+                f"'{self.name}' has no vocabulary in its config ({type(module).__name__}): give a model of text."
+            )
+        self.vocabulary = int(vocabulary)
         self.table = position_table(self.module)
         self.position_limit = position_limit(text_config, self.table)
         self.dtype = next(module.parameters()).dtype
@@ -188,22 +200,24 @@ class HuggingFaceSource(AttentionSource):
 
     def own_patterns(self, tokens: Int[Tensor, "batch position"]) -> Sequence[Float[Tensor, "batch head query key"]]:
         """Attention weights that the family's eager attention reports, or that its fused attention uses."""
+        return [own.weights for own in self.own_attention(tokens)]
+
+    def own_attention(self, tokens: Int[Tensor, "batch position"]) -> Sequence[OwnAttention]:
+        """Those weights, with the queries and keys that the eager function made them of."""
         patterns: list[Tensor] = []
+        operands: list[tuple[Tensor, Tensor]] = []
         fused = self.fallback is not None and self.fallback.implementation == "sdpa"
         eager = self.fallback is None and type(self.module)._can_set_attn_implementation()
         path = sdpa_patterns(patterns) if fused else switched(self.module, "eager") if eager else nullcontext()
         try:
-            with path:
+            with recorded_operands(self.module, operands), path:
                 output = self.run(tokens, output_attentions=not fused)
         except (InputError, RunError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a model's own code can fail in any way
-            raise InputError(
-                f"'{self.name}' cannot be analysed: it does not run on token ids alone "
-                f"({type(error).__name__}: {(str(error).splitlines() or [''])[0]}); give a model of text."
-            ) from error
+            raise InputError(f"'{self.name}' cannot be analysed: {failure(self.module, error)}") from error
         reported = patterns if fused else getattr(output, "attentions", None) or ()
-        return [on_cpu(weights) for weights in reported if weights is not None]
+        return with_operands([on_cpu(weights) for weights in reported if weights is not None], operands)
 
     def probe_tokens(self, sequences: int, length: int, generator: torch.Generator) -> Int[Tensor, "sequence position"]:
         """Random tokens; special ones (padding, masks, image places) give way to their next ordinary neighbour."""
