@@ -178,8 +178,7 @@ def analyze(
     check_sizes(sequences, length, dropped)
     check_sequences(wanted, sequences)
     step = progress or silent
-    step("loading", 0, 1)
-    source, encode, origin, decode = opened(model, length)
+    source, encode, origin, decode = opened(model, length, step)
     source.to(place)
     step("self-test", 0, 1)
     check_length(source, length)
@@ -226,7 +225,7 @@ def present_device(device: str) -> str:
 Opened = tuple[AttentionSource, Callable[[str], list[int]] | None, tuple[str | None, str | None], Callable[[int], str]]
 
 
-def opened(model: Any, length: int | None = None) -> Opened:
+def opened(model: Any, length: int | None = None, step: Progress = silent) -> Opened:
     """(source, tokenizer, (weights digest, quantization), text of a token) of whatever stands for a model.
 
     InputError, before weights are read, for a name whose config has no room for sequences of `length`.
@@ -241,7 +240,7 @@ def opened(model: Any, length: int | None = None) -> Opened:
         return TransformerSource(model), *unknown
     if isinstance(model, torch.nn.Module):
         return HuggingFaceSource(model), *unknown
-    loaded = model if isinstance(model, LoadedModel) else load(str(model), length)
+    loaded = model if isinstance(model, LoadedModel) else load(str(model), length, lambda: step("loading", 0, 1))
     return loaded.source, loaded.encode, (loaded.weights_digest, loaded.quantization), loaded.decode
 
 

@@ -36,21 +36,25 @@ class LoadedModel:
     """One token id to its text; what is no whole character becomes U+FFFD."""
 
 
-def load(model: str, length: int | None = None) -> LoadedModel:
+def load(model: str, length: int | None = None, begin: Callable[[], None] = lambda: None) -> LoadedModel:
     """The model of that name in float32, from a folder, a .gguf file, package:NAME or a hub id.
 
     Raises InputError for what cannot be loaded, in one sentence, and before any weights are read where the config has
-    no room for sequences of `length`; MissingExtraError without transformers.
+    no room for sequences of `length`; MissingExtraError without transformers. `begin` is called when the model is found,
+    before what takes time.
     """
     transformers = import_transformers()
     weights = locate(model)
     with quiet(offline=weights.path is not None):
         if weights.path is None:
+            begin()
             weights = Weights(model, downloaded(model))
+
         folder, quantization = weights.path, None
         assert folder is not None
         if not weights.gguf:
             check_config(folder, model, length, transformers)
+        begin()
         digest = weights.digest()
         if weights.gguf:
             folder = dequantised(weights, digest, transformers)
