@@ -40,21 +40,22 @@ def load(model: str, length: int | None = None, begin: Callable[[], None] = lamb
     """The model of that name in float32, from a folder, a .gguf file, package:NAME or a hub id.
 
     Raises InputError for what cannot be loaded, in one sentence, and before any weights are read where the config has
-    no room for sequences of `length`; MissingExtraError without transformers. `begin` is called when the model is found,
-    before what takes time.
+    no room for sequences of `length`; MissingExtraError without transformers. `begin` is called before what takes time:
+    when the model is found, or before the hub is asked.
     """
     transformers = import_transformers()
     weights = locate(model)
-    with quiet(offline=weights.path is not None):
-        if weights.path is None:
+    hub = weights.path is None
+    with quiet(offline=not hub):
+        if hub:
             begin()
             weights = Weights(model, downloaded(model))
-
         folder, quantization = weights.path, None
         assert folder is not None
         if not weights.gguf:
             check_config(folder, model, length, transformers)
-        begin()
+        if not hub:
+            begin()
         digest = weights.digest()
         if weights.gguf:
             folder = dequantised(weights, digest, transformers)
