@@ -17,13 +17,17 @@ Truth = Callable[[Mapping[str, object], str, int], float | None]
 
 @lru_cache
 def design(name: str, metrics: tuple[str, ...]) -> list[dict[str, object]]:
-    """Every measurement of some metrics that an experiment plans."""
-    return [
-        {**columns_of(cell), "cell": cell.id, "metric": str(metric), "length": length, "seed": unit.run_seed}
-        for unit in EXPERIMENTS[name].units()
-        for cell, metric, length in unit.measures
-        if metric in metrics
-    ]
+    """Every measurement of some metrics that an experiment plans; columns and digests are worked out once a cell."""
+    known: dict[object, dict[str, object]] = {}
+    rows = []
+    for unit in EXPERIMENTS[name].units():
+        for cell, metric, length in unit.measures:
+            if metric not in metrics:
+                continue
+            if cell not in known:
+                known[cell] = {**columns_of(cell), "cell": cell.id}
+            rows.append({**known[cell], "metric": str(metric), "length": length, "seed": unit.run_seed})
+    return rows
 
 
 def made_up_rows(name: str, truth: Truth, metrics: tuple[str, ...], spread: float = 0.004) -> pd.DataFrame:
