@@ -39,19 +39,26 @@ def test_advice_is_given_only_where_it_can_be_followed():
     [
         (torch.tensor([1, 2, 50, 3] * 20), "token id 50 is none of 'm', whose vocabulary has 50: ids 0 to 49; give"),
         (torch.tensor([1, 2, -3, 3] * 20), "token id -3 is none of 'm'"),
-        (torch.full((80,), 7), "all 64 tokens are the same \\(id 7\\) to 'm'"),
-        (torch.arange(16).repeat(5), "all 4 sequences of 16 tokens are the same"),
         (torch.linspace(0, 9, 80), "the text is a tensor of torch.float32: give token ids as whole numbers"),
     ],
 )
-def test_ids_that_say_nothing_or_are_none_are_refused(text, message):
+def test_ids_that_are_none_are_refused(text, message):
     with pytest.raises(InputError, match=message):
         windows("m", None, text, 4, 16, 50)
 
 
-def test_a_tokenizer_that_makes_one_token_of_everything_is_refused():
-    with pytest.raises(InputError, match="all 64 tokens are the same"):
-        windows("m", lambda text: [0] * len(text), "x" * 80, 4, 16, 50)
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([7] * 80, "all 64 tokens are the same \\(id 7\\) to 'm'"),
+        (list(range(16)) * 5, "all 4 sequences of 16 tokens are the same"),
+    ],
+)
+def test_a_text_whose_tokens_say_nothing_of_others_is_refused_and_ids_are_taken_as_given(ids, message):
+    with pytest.raises(InputError, match=message):
+        windows("m", lambda text: ids, "x" * 80, 4, 16, 50)
+    given = windows("m", None, torch.tensor(ids, dtype=torch.int16), 4, 16, 50)[0]
+    assert given.flatten().tolist() == ids[:64] and given.dtype == torch.int64
 
 
 def test_the_last_id_of_the_vocabulary_is_in_it():

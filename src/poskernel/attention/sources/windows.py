@@ -31,13 +31,14 @@ def windows(
 ) -> tuple[Int[Tensor, "sequence position"], str]:
     """The first consecutive windows of the text's tokens, and the digest of the text; `model` is named in errors.
 
-    Raises InputError for too short a text, ids outside the `vocabulary` (where that is given), and sequences that are
-    all the same or one token for ever: their estimates would be of nothing, with intervals of width 0.
+    Raises InputError for too short a text, ids outside the `vocabulary` (where that is given), and for words that a
+    tokenizer turns into one token for ever or into sequences all the same: their estimates would be of nothing, with
+    intervals of width 0. Token ids are taken as they are given: one token repeated is a known answer.
     """
     if isinstance(text, Tensor):
         if text.is_floating_point() or text.is_complex() or text.dtype == torch.bool:
             raise InputError(f"the text is a tensor of {text.dtype}: give token ids as whole numbers.")
-        stream = text.reshape(-1)
+        stream = text.reshape(-1).to(torch.int64)
         digest = hashlib.sha256(json.dumps(stream.tolist()).encode()).hexdigest()
     elif encode is None:
         raise InputError(f"'{model}' came without a tokenizer: give the text as a tensor of token ids.")
@@ -57,20 +58,26 @@ def windows(
         )
     tokens = stream[: sequences * length].view(sequences, length)
     check_ids(model, tokens, vocabulary)
+    if not isinstance(text, Tensor):
+        check_varied(model, tokens)
     return tokens, digest
 
 
 def check_ids(model: str, tokens: Int[Tensor, "sequence position"], vocabulary: int | None) -> None:
-    """InputError for ids that the model has no embedding for, and for sequences that say nothing of any other text."""
+    """InputError for ids that the model has no embedding for."""
     least, most = int(tokens.min()), int(tokens.max())
     if least < 0 or (vocabulary is not None and most >= vocabulary):
         wrong = least if least < 0 else most
         ids = "" if vocabulary is None else f", whose vocabulary has {vocabulary}: ids 0 to {vocabulary - 1}"
         raise InputError(f"token id {wrong} is none of '{model}'{ids}; give the ids of its own tokenizer.")
-    if least == most:
+
+
+def check_varied(model: str, tokens: Int[Tensor, "sequence position"]) -> None:
+    """InputError for sequences that say nothing of any other text."""
+    if bool((tokens == tokens[0, 0]).all()):
         raise InputError(
-            f"all {tokens.numel()} tokens are the same (id {least}) to '{model}': give a text in a language that its "
-            "tokenizer knows."
+            f"all {tokens.numel()} tokens are the same (id {int(tokens[0, 0])}) to '{model}': give a text in a language "
+            "that its tokenizer knows."
         )
     if tokens.shape[0] > 1 and bool((tokens == tokens[0]).all()):
         raise InputError(
