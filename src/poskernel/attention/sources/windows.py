@@ -76,8 +76,8 @@ def check_varied(model: str, tokens: Int[Tensor, "sequence position"]) -> None:
     """InputError for sequences that say nothing of any other text."""
     if bool((tokens == tokens[0, 0]).all()):
         raise InputError(
-            f"all {tokens.numel()} tokens are the same (id {int(tokens[0, 0])}) to '{model}': give a text in a language "
-            "that its tokenizer knows."
+            f"all {tokens.numel()} tokens are the same (id {int(tokens[0, 0])}) to '{model}': give a text in a "
+            "language that its tokenizer knows."
         )
     if tokens.shape[0] > 1 and bool((tokens == tokens[0]).all()):
         raise InputError(
