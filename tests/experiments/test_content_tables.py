@@ -19,6 +19,7 @@ from poskernel.experiments.content_tables import (
     stage_table,
     there,
 )
+from poskernel.experiments.language_grid import SEEDS
 
 METRICS = (
     "fit_position", "fit_fixed", "fit_content", "fit_additive", "fit_free", "gain_product", "gain_both",
@@ -75,7 +76,7 @@ def test_fits_are_means_of_the_rotary_models(rows) -> None:
     found = fits_data(rows).set_index(["fit", "state"])["estimate"]
     assert found["position", "trained"].value == pytest.approx(0.3, abs=0.001)
     assert found["token content", "trained"].value == pytest.approx(0.8 * (1 + 0.5 + 0.25 + 0.125) / 4, abs=0.001)
-    assert found["position", "trained"].n == 3
+    assert found["position", "trained"].n == len(SEEDS)
 
 
 def test_stages_say_where_there_is_no_number(rows) -> None:

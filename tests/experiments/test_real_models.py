@@ -1,7 +1,5 @@
 """E7: its tables and figures on made-up rows, its plan, and a quick run end to end."""
 
-import time
-
 import pytest
 
 from language_rows import made_up_rows, quick_rows
@@ -68,10 +66,9 @@ def test_a_model_is_loaded_once_and_only_causal_ones_have_a_circuit() -> None:
 )
 def test_a_quick_run_goes_end_to_end(tmp_path) -> None:
     pytest.importorskip("transformers")
-    before = time.process_time()
     rows = quick_rows(E7, tmp_path)
     assert set(rows["status"]) == {"done"}
     copied = rows[rows["metric"] == "copied"].set_index("change")["value"]
     assert copied["none"] > copied["damped"]
     page = write_report(E7.quick, rows, tmp_path / "report").read_text()
-    assert page.count("<figure") == len(E7.pictures) and time.process_time() - before < 120
+    assert page.count("<figure") == len(E7.pictures)

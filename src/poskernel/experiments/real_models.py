@@ -183,7 +183,7 @@ def draw_circuit(table: "pd.DataFrame") -> "Figure":
     from poskernel.report.intervals import forest
 
     return forest(
-        table, title="What does the circuit predict when its kernel is changed?", series="predicts", limits=(0, 1),
+        table, title="What does the circuit predict when its kernel is changed?", series="predicts", limits=(0.0, 1.0),
         axis_label="share of rows in the repeat",
     )  # fmt: skip
 

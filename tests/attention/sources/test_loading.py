@@ -116,6 +116,7 @@ def test_a_hub_id_that_the_hub_does_not_give(monkeypatch):
         raise OSError("no such repository")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(
         InputError, match=r"'nobody/nothing' is no folder or file here, and the hub did not give it \(no such"
     ):

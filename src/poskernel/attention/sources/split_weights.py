@@ -10,8 +10,9 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import Distribution
+from importlib.metadata import PackagePath
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from poskernel.errors import InputError, RunError
 from poskernel.storage import cache_folder
@@ -19,6 +20,27 @@ from poskernel.storage import cache_folder
 PIECE = re.compile(r"(?P<whole>.+\.gguf)\.part(?P<number>\d+)")
 REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SUMS = "SHA256SUMS"
+
+
+@runtime_checkable
+class Distribution(Protocol):
+    """An installed package, as importlib.metadata gives it or its backport, which takes its place once imported."""
+
+    @property
+    def name(self) -> str:
+        """What the index calls it."""
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+
+    @property
+    def requires(self) -> list[str] | None:
+        """The packages that it needs, a line each."""
+
+    @property
+    def files(self) -> list[PackagePath] | None:
+        """What it installed."""
 
 
 def joined_weights(distribution: Distribution) -> Path | None:
