@@ -20,6 +20,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
 html_theme = "furo"
 html_title = f"poskernel {release}"
 html_static_path: list[str] = []
+html_extra_path = ["extra"]  # pages that another command wrote, as they are: atlas/
 exclude_patterns = ["_build", "jupyter_execute", "**/.ipynb_checkpoints"]
 
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]

@@ -63,6 +63,13 @@ def test_the_site_builds_without_a_warning(site: Path) -> None:
     assert [page for page in pages if not (site / page).is_file()] == []
 
 
+def test_the_atlas_of_every_committed_model_is_linked_and_there(site: Path) -> None:
+    models = sorted(folder.name for folder in (ROOT / "results" / "atlas").iterdir())
+    linked = re.findall(r'href="(atlas/[^"]+)"', (site / "attention.html").read_text())
+    assert sorted(linked) == [f"atlas/{model}.html" for model in models] and models
+    assert all('class="heads"' in (site / page).read_text() for page in linked)
+
+
 def test_docstrings_reach_the_api_pages(site: Path) -> None:
     page = (site / "api" / "kernel.html").read_text()
     assert 'id="poskernel.kernel.PositionalKernel.transfer"' in page
