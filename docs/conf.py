@@ -9,7 +9,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent))
-from parts import with_parts
+from parts import with_parts, write_atlases
 
 project = "poskernel"
 author = "The poskernel developers"
@@ -20,7 +20,6 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
 html_theme = "furo"
 html_title = f"poskernel {release}"
 html_static_path: list[str] = []
-html_extra_path = ["extra"]  # pages that another command wrote, as they are: atlas/
 exclude_patterns = ["_build", "jupyter_execute", "**/.ipynb_checkpoints"]
 
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
@@ -60,6 +59,12 @@ def write_parts(app: Sphinx, _page: str, source: list[str]) -> None:
     source[0] = with_parts(source[0], app.config.parts_omitted)
 
 
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Pages that are no part of the site's own, beside it."""
+    if error is None:
+        write_atlases(Path(app.outdir) / "atlas")
+
+
 def escape_prose(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
     """Docstrings are prose with code between backticks: bars and stars outside of them are formulas, not markup."""
     for number, line in enumerate(lines):
@@ -73,5 +78,6 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", escape_prose)
     app.connect("source-read", write_modules)
     app.connect("source-read", write_parts)
+    app.connect("build-finished", finish)
     # Names of parts that a build need not compute: the suite tries those of a minute on smaller cases.
     app.add_config_value("parts_omitted", [], "env", list)

@@ -68,6 +68,14 @@ def study(name: str) -> str:
         return page_html(name, Evidence.from_results(RESULTS), Path(folder))
 
 
+def write_atlases(folder: Path) -> None:
+    """The page of every model whose heads' rows are committed."""
+    from poskernel.experiments.atlas_page import Shown, write_heads_page
+
+    for model in sorted((RESULTS / "atlas").iterdir()):
+        write_heads_page(Shown.read(model), folder / f"{model.name}.html")
+
+
 def benchmarks(_words: str) -> str:
     """Every file of rows that the benchmarks wrote."""
     parts = []

@@ -18,6 +18,7 @@ from poskernel.attention.measures import MEASURES
 from poskernel.attention.split_kinds import SPLIT_KINDS
 from poskernel.experiments.atlas_page import (
     MEDIANS,
+    Shown,
     atlas_section,
     installed,
     kind_meanings,
@@ -26,6 +27,7 @@ from poskernel.experiments.atlas_page import (
     shown_first,
     statistics,
     write_atlas,
+    write_heads_page,
 )
 from poskernel.specification import layer_numbers
 
@@ -61,7 +63,7 @@ def test_the_page_stands_alone_and_names_its_setting(atlas, tmp_path):
 
 
 def test_medians_have_intervals_for_other_texts_and_count_what_they_leave_out(atlas):
-    findings = atlas_section(atlas).findings
+    findings = atlas_section(Shown.of(atlas)).findings
     assert len(findings) == 4 and all("for other texts of this kind" in finding.method for finding in findings)
     frame = atlas.to_frame()
     for finding, (column, _) in zip(findings, MEDIANS, strict=True):
@@ -116,7 +118,7 @@ def test_the_page_holds_every_part_that_was_measured(whole, tmp_path):
 
 
 def test_the_command_names_what_was_measured(whole):
-    command = atlas_section(whole).command
+    command = atlas_section(Shown.of(whole)).command
     assert f"poskernel analyze {whole.setting.model} --layers 0-1 --sequences" in command
     assert f"--measures {','.join(MEASURES)} " in command
     assert layer_runs([9, 3, 1, 0, 2]) == "0-3,9" and list(layer_numbers("0-3,9")) == [0, 1, 2, 3, 9]
@@ -128,3 +130,11 @@ def test_legend_and_first_head(atlas):
     best = heads.loc[heads["share"].idxmax()]
     assert shown_first(heads) == (best["layer"], best["head"])
     assert shown_first(heads.assign(share=float("nan"))) == (0, 0)
+
+
+def test_the_page_is_made_again_from_the_files_alone(whole, tmp_path):
+    write_atlas(whole, tmp_path, tmp_path / "page.html")
+    about = whole.about()
+    (tmp_path / "manifest.json").write_text(json.dumps({"result": about}))  # where the command line puts it
+    write_heads_page(Shown.read(tmp_path), tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "page.html").read_text()

@@ -70,6 +70,32 @@ class Setting:
     pattern_error: float
     """Largest difference between rebuilt and own attention weights in the self-test."""
 
+    @classmethod
+    def of(
+        cls,
+        subject: Subject,
+        origin: tuple[str | None, str | None],
+        text_digest: str | None,
+        measures: tuple[str, ...],
+        pattern_error: float,
+    ) -> "Setting":
+        """Of what was measured; `origin` is the digest of the weights and their quantization."""
+        source, (sequences, length) = subject.source, subject.tokens.shape
+        return cls(
+            model=source.name,
+            weights_digest=origin[0],
+            quantization=origin[1],
+            dtype=str(source.dtype).removeprefix("torch."),
+            text_digest=text_digest,
+            sequences=sequences,
+            length=length,
+            dropped=subject.dropped,
+            seed=subject.seed,
+            encoder_or_decoder="decoder" if subject.causal else "encoder",
+            measures=measures,
+            pattern_error=pattern_error,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Atlas:
@@ -187,20 +213,7 @@ def analyze(
     tokens, text_digest = windows(source.name, encode, text, sequences, length, source.vocabulary)
     subject = Subject(source, tokens, chosen, dropped, seed, null, test.causal, place, step)
     kernels, found = measure_with(subject, wanted)
-    setting = Setting(
-        model=source.name,
-        weights_digest=origin[0],
-        quantization=origin[1],
-        dtype=str(source.dtype).removeprefix("torch."),
-        text_digest=text_digest,
-        sequences=sequences,
-        length=length,
-        dropped=dropped,
-        seed=seed,
-        encoder_or_decoder="decoder" if test.causal else "encoder",
-        measures=tuple(wanted),
-        pattern_error=test.pattern_error,
-    )
+    setting = Setting.of(subject, origin, text_digest, tuple(wanted), test.pattern_error)
     names = [(kernel.layer, kernel.head) for kernel in kernels]
     heads = {
         name: HeadReport.of(kernel, length - dropped, found[name], dropped)

@@ -1,13 +1,15 @@
 """The heads of a real model as files and as a section of a page."""
 
+import gzip
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poskernel.attention.atlas import Atlas
+from poskernel.attention.atlas import Atlas, Setting
 from poskernel.attention.determined import WIDEST, is_share, median_of_column, where_determined
 from poskernel.attention.head_columns import HEAD_COLUMNS, KERNEL, SHAPE_MEANINGS
 from poskernel.attention.head_meanings import LABELS, of_column
@@ -30,22 +32,69 @@ MEDIANS: Sequence[tuple[str, str]] = (
     ("share", "Share of its within-row logit variance that is position:"),
 )
 LIBRARIES = ("poskernel", "torch", "transformers", "tokenizers")
+HEADS_FILE, MAP_FILE, PROFILES_FILE = "heads.csv", "map.json.gz", "profiles.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a page shows of an atlas: from a measurement, or from the files that one left."""
+
+    setting: Setting
+    heads: "pd.DataFrame"
+    """A row a head, with a column for each of its single values."""
+    map: Mapping[str, Any]
+    """What `head_map.head_map` made."""
+
+    @classmethod
+    def of(cls, atlas: Atlas) -> "Shown":
+        """Of heads just measured."""
+        from poskernel.report.head_map import head_map
+
+        heads = atlas.to_frame()
+        drawn = head_map(
+            heads.assign(**fourier_columns(atlas)),
+            statistics(atlas),
+            atlas.offsets,
+            kinds=kind_meanings(),
+            words=atlas.words,
+            first=shown_first(heads),
+        )
+        lists = [name for name in heads if isinstance(heads[name].iloc[0], list)]
+        return cls(atlas.setting, heads.drop(columns=lists), drawn)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Shown":
+        """What `poskernel analyze --out` left in a folder."""
+        import pandas as pd
+
+        about = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        fields = {name: about["result"][name] for name in Setting.__dataclass_fields__}
+        setting = Setting(**fields | {"measures": tuple(fields["measures"])})
+        drawn = json.loads(gzip.decompress((folder / MAP_FILE).read_bytes()))
+        return cls(setting, pd.read_csv(folder / HEADS_FILE), drawn)
 
 
 def write_atlas(atlas: Atlas, folder: Path | None, page: Path | None) -> None:
     """Tables of an atlas in a folder, with a manifest of what they are of, and a page of its own.
 
-    The folder gets heads.csv, full profiles in profiles.parquet, and manifest.json: setting, digests, versions.
+    The folder gets heads.csv, full profiles in profiles.parquet, what a page draws in map.json.gz, and manifest.json:
+    setting, digests, versions.
     """
+    shown = Shown.of(atlas)
     if folder is not None:
-        save_heads(atlas, folder)
+        save_heads(atlas, shown, folder)
         versions = {"versions": {name: installed(name) for name in LIBRARIES}}
         write_whole(folder / MANIFEST_FILE, json.dumps(atlas.about() | versions, indent=1) + "\n")
     if page is not None:
-        from poskernel.report.page import write_page
+        write_heads_page(shown, page)
 
-        model, section = atlas.setting.model, atlas_section(atlas)
-        write_page(page, f"Positional kernels of {model}", "What its heads do with position.", [section])
+
+def write_heads_page(shown: Shown, page: Path) -> None:
+    """The heads on a page of their own."""
+    from poskernel.report.page import write_page
+
+    title, section = f"Positional kernels of {shown.setting.model}", atlas_section(shown)
+    write_page(page, title, "What its heads do with position.", [section])
 
 
 def installed(name: str) -> str | None:
@@ -56,31 +105,29 @@ def installed(name: str) -> str | None:
         return None
 
 
-def save_heads(atlas: Atlas, folder: Path) -> None:
-    """One line a head as csv (its single numbers and words), and g(offset) of every head at every offset as parquet."""
+def save_heads(atlas: Atlas, shown: Shown, folder: Path) -> None:
+    """One line a head as csv (its single numbers and words), g(offset) of every head at every offset, and its map."""
     import pandas as pd
 
     from poskernel.report.tables import write_csv
 
-    heads = atlas.to_frame()
-    lists = [name for name in heads if isinstance(heads[name].iloc[0], list)]
-    write_csv(heads.drop(columns=lists), folder / "heads.csv")
+    write_csv(shown.heads, folder / HEADS_FILE)
+    drawn = json.dumps(shown.map, allow_nan=False, separators=(",", ":")).encode()
+    write_whole(folder / MAP_FILE, gzip.compress(drawn, mtime=0))
     columns = {
         f"layer {layer} head {head}": pd.Series(report.estimate.g.tolist(), report.estimate.offsets)
         for (layer, head), report in atlas.heads.items()
     }
     buffer = io.BytesIO()
     pd.DataFrame(columns).rename_axis("offset").to_parquet(buffer)
-    write_whole(folder / "profiles.parquet", buffer.getvalue())
+    write_whole(folder / PROFILES_FILE, buffer.getvalue())
 
 
-def atlas_section(atlas: Atlas) -> "Section":
+def atlas_section(shown: Shown) -> "Section":
     """The heads of the real model: map, curves and what they say."""
-    from poskernel.report.head_map import head_map
     from poskernel.report.page import HeadsPanel, Section, TablePanel
 
-    heads = atlas.to_frame()
-    setting = atlas.setting
+    heads, setting = shown.heads, shown.setting
     kinds = heads["kind"].value_counts().rename_axis("kind").rename("heads").reset_index()
     measures = f"--measures {','.join(setting.measures)} " if setting.measures else ""
     quantized = f", weights quantized as {setting.quantization}" if setting.quantization else ""
@@ -90,14 +137,7 @@ def atlas_section(atlas: Atlas) -> "Section":
         [median_finding(heads, *each) for each in MEDIANS],
         [
             HeadsPanel(
-                head_map(
-                    heads.assign(**fourier_columns(atlas)),
-                    statistics(atlas),
-                    atlas.offsets,
-                    kinds=kind_meanings(),
-                    words=atlas.words,
-                    first=shown_first(heads),
-                ),
+                shown.map,
                 "Layer by head map of a statistic with everything measured of the chosen head",
                 "Each cell is a head. The menu holds every statistic that was measured; the address of the page "
                 "names the chosen head, so it can be shared.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from poskernel.attention.atlas import Atlas, analyze
 from poskernel.attention.measuring import Progress
-from poskernel.experiments.atlas_page import atlas_section, save_heads
+from poskernel.experiments.atlas_page import Shown, atlas_section, save_heads
 from poskernel.experiments.comparison import Comparison, compare
 from poskernel.experiments.comparison_page import comparison_sections
 from poskernel.experiments.study_rows import StudyRows
@@ -73,8 +73,9 @@ def write_report(found: Overview, folder: Path) -> Path:
 
     sections = [how_to_read(), *comparison_sections(found.comparison, folder)]
     if found.atlas is not None:
-        save_heads(found.atlas, folder)
-        sections.append(atlas_section(found.atlas))
+        shown = Shown.of(found.atlas)
+        save_heads(found.atlas, shown, folder)
+        sections.append(atlas_section(shown))
     about = manifest(
         {"study": "quick", "model": None if found.atlas is None else found.atlas.setting.model}, sys.argv, {}
     )

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -10,6 +10,9 @@ from poskernel import console
 from poskernel.session import DEFAULTS, Session
 from poskernel.storage import require_writable
 from poskernel.verbs.running import open_store
+
+if TYPE_CHECKING:
+    from poskernel.attention.atlas import Atlas
 
 
 def analyze(
@@ -63,6 +66,11 @@ def analyze(
     atlas = measure(
         model, words, sequences, length, layers, dropped, seed, progress=steps.show, device=device, measures=measures
     )
+    present(atlas, session, report, sentences)
+
+
+def present(atlas: "Atlas", session: Session, report: Path | None, sentences: bool) -> None:
+    """Keep and print what was measured."""
     if session.out is not None or report is not None:
         from poskernel.experiments.atlas_page import write_atlas
 
