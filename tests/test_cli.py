@@ -236,6 +236,7 @@ def test_the_resolved_configuration_is_shown_and_saved_and_can_be_used_again(tmp
     assert list(about["sha256"]) == ["predict.csv"]
     assert cli.main(["predict", "rope", "prev", "--config", str(saved), "--json"]) == 0
     assert capsys.readouterr().out == first
+    assert cli.app.config == (), "the next line parsed in this process would take this configuration"
 
 
 @pytest.mark.parametrize(

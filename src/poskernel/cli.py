@@ -62,7 +62,10 @@ def launch(
     """
     values = {} if config is None else configuration(config)
     app.config = (flags_of(values, str(config)),) if values else ()
-    command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+    try:
+        command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+    finally:
+        app.config = ()  # the next line parsed in this process has no configuration of this one's
     bound.apply_defaults()
     session = next((value for value in bound.arguments.values() if isinstance(value, Session)), None)
     if session is None:  # help or the version: nothing to set up

@@ -18,7 +18,7 @@ def _coarse_pictures(monkeypatch):
     monkeypatch.setattr("poskernel.report.figures.DOTS_PER_INCH", 30)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _few_resamples():
     """How wide an interval is stands in the tests of statistics; here a hundredth of the resamples will do."""
     whole = Bootstrap.estimate
