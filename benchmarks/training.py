@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from poskernel.encodings import ENCODINGS, STUDY_ENCODINGS, Encoding, Placement
+from poskernel.encodings import STUDY_ENCODINGS, Encoding, Placement
 from poskernel.models.ensemble import Ensemble
 from poskernel.models.ensemble_training import ensemble_steps
 from poskernel.models.training import Recipe, initial_model, training_batches, training_steps
@@ -32,7 +32,7 @@ STEPS, ROUNDS = 20, 5
 RUNS = list(product(STUDY_ENCODINGS, STUDY_TASKS[:6]))
 """Thirty of the study's 35 cells: what is trained on all cores, each for --steps steps."""
 POOL_ROUNDS = 3
-CELLS = [*((encoding, "prev") for encoding in ENCODINGS), ("sinusoidal", "copy"), ("rope", "copy")]
+CELLS = [*((encoding, "prev") for encoding in STUDY_ENCODINGS), ("sinusoidal", "copy"), ("rope", "copy")]
 """Five of the study's seven tasks score nearly every row, as prev does, and two score half of them, as copy does."""
 
 
