@@ -6,7 +6,9 @@ import sys
 from importlib import import_module, metadata
 from pathlib import Path
 
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
 
 sys.path.insert(0, str(Path(__file__).parent))
 from parts import with_parts, write_atlases
@@ -31,6 +33,7 @@ nb_execution_timeout = 300
 nb_merge_streams = True
 
 default_role = "code"
+toc_object_entries = False  # a page's contents are its modules; every page's menu would copy thousands of names
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": True, "ignore-module-all": True}
@@ -73,8 +76,24 @@ def escape_prose(_app: Sphinx, _what: str, _name: str, _object: object, _options
         lines[number] = "`".join(pieces)
 
 
+class NamesOfOthers(SphinxPostTransform):
+    """Names in signatures that no page has, such as Tensor, are text: Sphinx would look for each among all objects."""
+
+    default_priority = 5
+    """Before references are looked up."""
+
+    def run(self, **_options: object) -> None:
+        """One page."""
+        ours = {name.rpartition(".")[2] for name in self.env.domains.python_domain.objects}
+        for reference in list(self.document.findall(pending_xref)):
+            target = reference["reftarget"].rpartition(".")[2]
+            if reference.get("refdomain") == "py" and reference.get("reftype") != "mod" and target not in ours:
+                reference.replace_self(reference.children)
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
+    app.add_post_transform(NamesOfOthers)
     app.connect("autodoc-process-docstring", escape_prose)
     app.connect("source-read", write_modules)
     app.connect("source-read", write_parts)

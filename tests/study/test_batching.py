@@ -92,7 +92,8 @@ def test_models_are_measured_under_other_encodings_in_batches_too() -> None:
 
 
 def test_what_a_reader_calls_a_batch() -> None:
-    assert BATCH.description == ("train rope prev, tier 1, seed 1, and so on: 3 models to nope first, tier 1, seed 2")
+    first, last = MEMBERS[0].description, MEMBERS[-1].description.removeprefix("train ")
+    assert BATCH.description == f"{first}, and so on: 3 models to {last}"
     assert EnsembleUnit.of(MEMBERS[:1]).description == MEMBERS[0].description
 
 

@@ -40,6 +40,14 @@ def test_plain_lines_come_now_and_then_and_at_the_end(capsys: pytest.CaptureFixt
     assert shown.out == ""
 
 
+def test_what_is_told_comes_at_once_and_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    for display in (PlainLines(), Bar(), Silent()):
+        with display:
+            display.tell("a [unit] failed: the loss is nan")
+    shown = capsys.readouterr()
+    assert shown.err.count("a [unit] failed: the loss is nan\n") == 2 and shown.out == ""
+
+
 def test_the_display_fits_the_stream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(progress_for(quiet=True), Silent)
     assert isinstance(progress_for(), PlainLines)

@@ -151,9 +151,13 @@ class Recorder(Progress):
 
     def __init__(self) -> None:
         self.shown: list[tuple[Standing, str]] = []
+        self.told: list[str] = []
 
     def show(self, standing: Standing, last: str) -> None:
         self.shown.append((standing, last))
+
+    def tell(self, message: str) -> None:
+        self.told.append(message)
 
 
 def test_progress_counts_new_units_alone(store: Store) -> None:
@@ -166,6 +170,7 @@ def test_progress_counts_new_units_alone(store: Store) -> None:
     assert last.finished_cost == pytest.approx(last.cost)
     assert last.left == pytest.approx(0.0, abs=1e-9)
     assert recorder.shown[0][1] == UNITS[3].description
+    assert recorder.told == [f"{UNITS[3].description} failed: the loss is nan"]
 
 
 def test_kept_weights_are_rebuilt_without_touching_rows(store: Store, tmp_path: Path) -> None:

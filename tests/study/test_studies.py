@@ -45,8 +45,10 @@ def test_the_35_cells_are_predicted_with_existence(name: str) -> None:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_nothing_is_measured_twice_and_every_study_has_a_canonical_form(name: str) -> None:
-    keys = [key for unit in units_of(STUDIES[name]) for key in unit.keys]
+    units = units_of(STUDIES[name])
+    keys, labels = [key for unit in units for key in unit.keys], [unit.description for unit in units]
     assert len(set(keys)) == len(keys)
+    assert len(set(labels)) == len(labels), max(labels, key=labels.count)
     assert canonical(STUDIES[name], defaults=True)["name"] == name
     assert STUDIES[name].question.endswith("?")
 

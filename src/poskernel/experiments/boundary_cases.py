@@ -64,6 +64,11 @@ class CaseCell(ConditionCell):
         """The kind."""
         return {"case": self.case, "encoding": "kernel"}
 
+    @property
+    def description(self) -> str:
+        """The kind."""
+        return f"{self.case} kernel alone"
+
 
 def drawn_kernel(case: str, offsets: int, seed: int) -> tuple[Float[Tensor, " offset"], float]:
     """g at offsets 0, 1, ... in nats, and its law's number: m in 1/32 to 1/4, c in 1.5 to 3 (nan: bounded)."""

@@ -68,6 +68,11 @@ class Sample:
     classes: Mapping[str, Classes]
 
 
+def text_name(text: str, own: str) -> str:
+    """What a plan calls a text; `own` is the corpus of the model's own kind."""
+    return {OWN: own, BROWN: "the Brown corpus", SPACY: f"{own} tagged by spaCy"}[text]
+
+
 def states_of(text: str) -> Mapping[str, Scope]:
     """States and what is measured in them; on tagged text the trained model alone."""
     return SCOPES if text == OWN else {"trained": TAGGED}
@@ -138,9 +143,9 @@ class ContentUnit(LanguageUnit):
         return Extent(layers, shape.heads, shape.train_length, self.grid.dropped, self.autoencoder)
 
     @property
-    def description(self) -> str:
-        """With the text."""
-        return f"{super().description}, {self.text} text"
+    def aspect(self) -> str:
+        """Content, on which text."""
+        return f"content on {text_name(self.text, self.cell.task_name)}"
 
     @property
     def measures(self) -> Measures:
@@ -196,9 +201,9 @@ class PretrainedContentUnit(ExperimentUnit):
         return 25.0 if self.text == OWN else 7.0
 
     @property
-    def description(self) -> str:
-        """With the text."""
-        return f"{super().description}, {self.text} text"
+    def aspect(self) -> str:
+        """Content, on which text."""
+        return f"content on {text_name(self.text, self.cell.task_name)}"
 
     @property
     def measures(self) -> Measures:

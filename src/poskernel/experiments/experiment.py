@@ -49,6 +49,11 @@ class ConditionCell(Cell):
     def columns(self) -> Mapping[str, Any]:
         """Condition (and part of the model, such as layer and head) by column name."""
 
+    @property
+    def description(self) -> str:
+        """What a plan calls it: by default the value of every column."""
+        return " ".join(str(value) for value in self.columns.values())
+
 
 @dataclass(frozen=True)
 class ExperimentUnit(Unit):
@@ -68,9 +73,14 @@ class ExperimentUnit(Unit):
         return self.seed
 
     @property
+    def aspect(self) -> str:
+        """What of its model it measures, where an experiment has several units of one model and seed; else nothing."""
+        return ""
+
+    @property
     def description(self) -> str:
-        """What it sets, and the seed."""
-        return f"{' '.join(str(value) for value in self.cell.columns.values())}, seed {self.seed}"
+        """The model, what is measured of it, and the seed: no other unit of its experiment is called so."""
+        return ", ".join(filter(None, (self.cell.description, self.aspect, f"seed {self.seed}")))
 
     def done(self, values: Mapping[tuple[Cell, str, int], float | str]) -> list[Measurement]:
         """A measurement for every measure; a text in place of a number says why there is none."""

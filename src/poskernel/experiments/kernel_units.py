@@ -138,6 +138,11 @@ class PretrainedCell(ConditionCell):
         """Model, corpus, and the part."""
         return {"source": self.source, "encoding": self.model, "direction": "causal", **dict(self.part)}
 
+    @property
+    def description(self) -> str:
+        """The model; what is measured of it names the text."""
+        return self.model
+
 
 @dataclass(frozen=True)
 class PretrainedKernelUnit(ExperimentUnit):
@@ -153,6 +158,11 @@ class PretrainedKernelUnit(ExperimentUnit):
     def cost(self) -> float:
         """A few core-minutes."""
         return 5.0
+
+    @property
+    def aspect(self) -> str:
+        """Kernels, on which text."""
+        return f"kernels on {self.cell.source}"
 
     @property
     def measures(self) -> Sequence[tuple[Cell, str, int]]:

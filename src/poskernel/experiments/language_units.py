@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from poskernel.experiments.experiment import ConditionCell, ExperimentUnit, Quantity
-from poskernel.models.language import Text, bigram_loss
+from poskernel.models.ablated import Ablation
+from poskernel.models.language import Objective, Text, bigram_loss
 from poskernel.models.language_training import Condition, Place, TrainedLanguage, train_language
 from poskernel.study.grid import Cell, short_specification
 from poskernel.study.units import Measurement
@@ -68,6 +69,15 @@ class LanguageCell(ConditionCell):
             "heads": shape.heads,
             **dict(self.part),
         }
+
+    @property
+    def description(self) -> str:
+        """Encoding, text, norm, and what is out of the ordinary."""
+        condition = self.condition
+        unusual = ["masked tokens"] * (condition.recipe.objective is Objective.MASKED)
+        unusual += ["no causal mask"] * (not condition.architecture.causal)
+        unusual += [f"ablation {condition.ablation}"] * (condition.ablation is not Ablation.NONE)
+        return ", ".join([f"{self.label} on {self.task_name}", f"norm {self.columns['norm']}", *unusual])
 
 
 @dataclass(frozen=True)

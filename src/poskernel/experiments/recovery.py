@@ -73,6 +73,13 @@ class RecoveryCell(ConditionCell):
             "layers": learner.layers,
         }
 
+    @property
+    def description(self) -> str:
+        """Encoding, kernel, norm, and what is out of the ordinary."""
+        learner = self.learner
+        unusual = ["scrambled positions"] * learner.scrambled + [f"{learner.layers} layers"] * (learner.layers > 1)
+        return ", ".join([f"{self.label} on the {self.task_name} kernel", f"norm {learner.norm}", *unusual])
+
 
 CURVES = ("weight_correlation", "weight_error", "spectrum_error", "kernel_correlation", "stationarity", "output_error")
 MEASURES = (

@@ -63,9 +63,14 @@ def default_of(item: "dataclasses.Field[Any]") -> object:
 
 def short_specification(encoding: Encoding) -> str:
     """Name of an encoding and what departs from its defaults."""
-    given = canonical(encoding, defaults=False)
-    changes = [f"{key}={written(getattr(encoding, key))}" for key in given if key != "name"]
+    changes = departures(encoding)
     return encoding.name + (":" + ",".join(changes) if changes else "")
+
+
+def departures(value: object, *apart: str) -> list[str]:
+    """`steps=8000` for each field of a dataclass that does not stand at its default, but for some."""
+    given = canonical(value, defaults=False)
+    return [f"{key}={written(getattr(value, key))}" for key in given if key not in ("name", *apart)]
 
 
 def canonical_json(value: object) -> str:

@@ -51,6 +51,10 @@ class Progress(ABC):
     def show(self, standing: Standing, last: str) -> None:
         """Show how far the run is after the unit `last` ended."""
 
+    def tell(self, message: str) -> None:
+        """Say something that stays, such as which unit failed and why; nothing where nothing is shown."""
+        return None
+
 
 class Silent(Progress):
     """Shows nothing."""
@@ -73,6 +77,10 @@ class PlainLines(Progress):
         if standing.finished == standing.units or now - self.last_shown >= PLAIN_SECONDS:
             self.last_shown = now
             print(f"{standing.sentence} (last: {last})", file=self.stream, flush=True)
+
+    def tell(self, message: str) -> None:
+        """A line of its own."""
+        print(message, file=self.stream, flush=True)
 
 
 class Bar(Progress):
@@ -102,6 +110,10 @@ class Bar(Progress):
         self._progress.update(
             self._task, completed=standing.finished_cost, total=standing.cost, description=description
         )
+
+    def tell(self, message: str) -> None:
+        """A line above the bar."""
+        self._progress.console.print(message, markup=False, highlight=False)
 
 
 def progress_for(quiet: bool = False) -> Progress:

@@ -116,8 +116,8 @@ class Run:
         self.cost -= unit.cost
         self.ended["elsewhere"] += 1
 
-    def settle(self, future: "Future[list[Measurement]]") -> Unit | None:
-        """Store what a unit gave, or try it again; the unit if it has ended."""
+    def settle(self, future: "Future[list[Measurement]]") -> tuple[Unit, list[str]] | None:
+        """Store what a unit gave, or try it again; the unit if it has ended, and in words what of it failed."""
         flight = self.flying[future]
         measurements = self.outcome(future, flight)
         del self.flying[future]
@@ -133,7 +133,7 @@ class Run:
         self.store.add([CellRow.of(cell) for cell in unit.cells], fresh)
         self.ended["failed" if any(each.status in BAD for each in measurements) else "done"] += 1
         self.finished_cost += unit.cost
-        return unit
+        return unit, failures(unit, measurements)
 
     def outcome(self, future: "Future[list[Measurement]]", flight: Flight) -> list[Measurement] | None:
         """What ended work gave, failures in words; None where it is to be tried again."""
@@ -243,10 +243,20 @@ def work_off(state: Run, display: Progress, stop: Callable[[], None]) -> None:
             state.executor.refresh()
         ready, _ = wait(state.flying, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
         for future in [each for each in state.flying if each in ready]:  # in the order they started
-            unit = state.settle(future)
-            if unit is not None:
+            ended = state.settle(future)
+            if ended is not None:
+                unit, failed = ended
+                for words in failed:
+                    display.tell(words)
                 display.show(state.standing, unit.description)
         state.end_overdue()
+
+
+def failures(unit: Unit, measurements: list[Measurement]) -> list[str]:
+    """Which models or kernels of a unit gave nothing at all, each with the reason."""
+    found = {each.key: each for each in measurements}
+    parts = [(part.description, [found[key] for key in part.keys if key in found]) for part in unit.parts]
+    return [f"{name} failed: {own[0].reason}" for name, own in parts if own and all(m.status in BAD for m in own)]
 
 
 def warn_of_weights(units: list[Unit], store: Store, weights: Path) -> None:

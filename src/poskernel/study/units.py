@@ -19,7 +19,7 @@ from poskernel.models.training import (
 )
 from poskernel.models.transformer import Transformer
 from poskernel.realizability import ContentRow, content_alphas, existence_answers, predict
-from poskernel.study.grid import Cell, PredictionCell, Study, TaskCell, TrainingCell
+from poskernel.study.grid import Cell, PredictionCell, Study, TaskCell, TrainingCell, departures
 from poskernel.threads import one_thread
 
 NO_SEED = -1
@@ -220,10 +220,11 @@ class TrainingUnit(GridUnit):
 
     @property
     def description(self) -> str:
-        """Encoding, task, tier and seed."""
+        """Encoding, task, tier, what else departs from the paper's study, and seed."""
         shape = self.cell.architecture
         depth = f"tier {self.cell.tier}" if self.cell.tier else f"{shape.layers} layers, {shape.heads} heads"
-        return f"train {self.cell.label} {self.cell.task.name}, {depth}, seed {self.seed}"
+        unusual = departures(shape, "layers", "heads") + departures(self.cell.recipe)
+        return ", ".join([f"train {self.cell.label} {self.cell.task.name}", depth, *unusual, f"seed {self.seed}"])
 
     def weights_file(self, folder: Path) -> Path | None:
         """One safetensors file a cell and seed."""
@@ -308,8 +309,9 @@ class PredictionUnit(GridUnit):
 
     @property
     def description(self) -> str:
-        """Encoding, task and rule."""
-        return f"predict {self.cell.label} {self.cell.task.name}, rule {self.cell.rule}"
+        """Encoding, task, what departs from the paper's study, and rule."""
+        unusual = departures(self.cell, "encoding", "task", "test_encoding", "rule")
+        return ", ".join([f"predict {self.cell.label} {self.cell.task.name}", *unusual, f"rule {self.cell.rule}"])
 
     def measure(self, weights: Path | None) -> list[Measurement]:
         """Select, transfer, score; existence on its own, so that no measurement depends on what else was asked."""

@@ -91,6 +91,11 @@ class CircuitUnit(ExperimentUnit):
         return 3.0
 
     @property
+    def aspect(self) -> str:
+        """The circuit."""
+        return "circuit"
+
+    @property
     def changes(self) -> list[tuple[str, int]]:
         """(name, draw) of every change."""
         return [(name, draw) for name in self.size.changed for draw in range(self.size.draws if name in DRAWN else 1)]

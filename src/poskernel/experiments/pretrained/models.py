@@ -95,6 +95,11 @@ class RealModelCell(ConditionCell):
         direction = "causal" if self.model.causal else "bidirectional"
         return {"model": self.model.name, "source": self.source, "direction": direction, **dict(self.part)}
 
+    @property
+    def description(self) -> str:
+        """Model and corpus."""
+        return f"{self.model.name} on {self.source}"
+
 
 @lru_cache(maxsize=1)
 def opened(model: PretrainedModel) -> LoadedModel:

@@ -71,6 +71,11 @@ class KernelProtocolUnit(ExperimentUnit):
         return 4.0 if self.cell.model.layers > 10 else 1.0
 
     @property
+    def aspect(self) -> str:
+        """Kernels of heads, and rows under the mask."""
+        return "kernels and boundary"
+
+    @property
     def measured_layers(self) -> Sequence[int]:
         """Layers that are looked at."""
         return range(self.cell.model.layers) if self.layers is None else self.layers
@@ -169,6 +174,11 @@ class ProductProtocolUnit(ExperimentUnit):
     def cost(self) -> float:
         """Core-minutes, about."""
         return 3.0
+
+    @property
+    def aspect(self) -> str:
+        """Products and sums."""
+        return "products"
 
     def part(self, layer: int, head: int) -> RealModelCell:
         """The cell of a head."""

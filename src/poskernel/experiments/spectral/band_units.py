@@ -196,6 +196,11 @@ class SpectralUnit(LanguageUnit):
     grid: Grid = FULL
 
     @property
+    def aspect(self) -> str:
+        """Bands."""
+        return "bands of planes"
+
+    @property
     def scored(self) -> str:
         """What is scored."""
         return LOSS.name if isinstance(self.cell.condition.recipe.source, Text) else ACCURACY.name
@@ -290,6 +295,11 @@ class FilterUnit(LanguageUnit):
     """One small language model with absolute positions: bands taken out of the means of queries and keys."""
 
     grid: Grid = FULL
+
+    @property
+    def aspect(self) -> str:
+        """Bands."""
+        return "bands of means"
 
     @property
     def measures(self) -> Sequence[tuple[Cell, str, int]]:

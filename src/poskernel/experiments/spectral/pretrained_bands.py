@@ -46,6 +46,11 @@ class PretrainedBandUnit(ExperimentUnit):
         return 8.0
 
     @property
+    def aspect(self) -> str:
+        """Bands."""
+        return "bands of planes"
+
+    @property
     def measures(self) -> Sequence[tuple[Cell, str, int]]:
         """Loss under every change, then distances."""
         model, length = self.cell.model, self.cell.length
