@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from poskernel.encodings import STUDY_ENCODINGS, Encoding, Placement
+from poskernel.encodings import ENCODINGS, STUDY_ENCODINGS, Encoding, Placement
 from poskernel.models.ensemble import Ensemble
 from poskernel.models.ensemble_training import ensemble_steps
 from poskernel.models.training import Recipe, initial_model, training_batches, training_steps
@@ -32,7 +32,10 @@ STEPS, ROUNDS = 20, 5
 RUNS = list(product(STUDY_ENCODINGS, STUDY_TASKS[:6]))
 """Thirty of the study's 35 cells: what is trained on all cores, each for --steps steps."""
 POOL_ROUNDS = 3
-CELLS = [*((encoding, "prev") for encoding in STUDY_ENCODINGS), ("sinusoidal", "copy"), ("rope", "copy")]
+CELLS: list[tuple[Encoding, str]] = [
+    *((encoding, "prev") for encoding in STUDY_ENCODINGS),
+    *((ENCODINGS[name], "copy") for name in ("sinusoidal", "rope")),
+]
 """Five of the study's seven tasks score nearly every row, as prev does, and two score half of them, as copy does."""
 
 
@@ -214,8 +217,8 @@ def single_rows() -> list[dict[str, object]]:
             plain_flops, our_flops = 0.0, 0.0
             for encoding, name in CELLS:
                 makers = {
-                    "plain": partial(plain_steps, shape, ENCODINGS[encoding], TASKS[name]),
-                    "ours": partial(our_steps, shape, ENCODINGS[encoding], TASKS[name]),
+                    "plain": partial(plain_steps, shape, encoding, TASKS[name]),
+                    "ours": partial(our_steps, shape, encoding, TASKS[name]),
                 }
                 seconds = in_turns(makers)
                 plain, ours = plain + seconds["plain"] / len(CELLS), ours + seconds["ours"] / len(CELLS)

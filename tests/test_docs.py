@@ -137,6 +137,24 @@ def test_parts_that_are_left_out_say_so_and_all_others_are_there(site: Path, par
     assert "parts_omitted" not in (ROOT / "Makefile").read_text()
 
 
+def test_every_column_and_metric_of_committed_rows_is_explained() -> None:
+    import pyarrow.parquet as parquet
+
+    from poskernel.experiments.catalogue import EXPERIMENTS
+    from poskernel.experiments.trained_kernels import MEANINGS
+    from poskernel.study.store import COLUMNS
+    from poskernel.study.units import Metric
+
+    page = (ROOT / "docs" / "running.md").read_text()
+    assert [name for name in (*COLUMNS, *Metric) if f"\n| `{name}` | " not in page] == []
+    assert "\ntier\n  A size" in (ROOT / "docs" / "glossary.md").read_text()
+    explained = {*map(str, Metric), *MEANINGS, *(each.name for one in EXPERIMENTS.values() for each in one.measures)}
+    for file in (ROOT / "results").glob("*/rows.parquet"):
+        table = parquet.read_table(file, columns=["metric"])
+        assert set(table["metric"].unique().to_pylist()) <= explained, file
+        assert parquet.read_schema(file).names == list(COLUMNS), file
+
+
 def test_an_unknown_part_fails(parts: ModuleType) -> None:
     with pytest.raises(KeyError, match="benchmark"):
         parts.with_parts("% part: benchmark\n", [])

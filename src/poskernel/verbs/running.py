@@ -19,7 +19,11 @@ UNITS = (
     "a unit is one model trained (a batch of them with --batch), or one kernel fitted, with all its measurements; a "
     "measurement is a row of the store"
 )
-"""What the tables count."""
+"""What the tables of studies count."""
+MODELS = (
+    "a unit is one model, trained or read, with what is measured of it together; a measurement is a row of the store"
+)
+"""What the tables of experiments count."""
 
 
 @Parameter(name="*")
@@ -45,6 +49,13 @@ class Running:
 
 
 ALL_UNITS = Running()
+
+
+def counted(asked: "Study | Inquiry") -> str:
+    """What a table that counts units or measurements says below it."""
+    from poskernel.study import Study
+
+    return UNITS if isinstance(asked, Study) else MODELS
 
 
 def open_store(session: Session, create: bool = False) -> "Store":
@@ -86,7 +97,7 @@ def print_plan(
     rows = [{"unit": each.unit.description, "reason": each.reason} for each in planned]
     whole = what if running.shard is None else f"shard {running.shard} of {what}"
     empty = f"{whole} is complete: nothing to run"
-    console.print_rows(rows, "poskernel.plan/1", session.json, empty=empty, caption=f"{len(rows)} units: {UNITS}")
+    console.print_rows(rows, "poskernel.plan/1", session.json, empty=empty, caption=f"{len(rows)} units: {counted(asked)}")
 
 
 def run_units(
@@ -113,10 +124,11 @@ def run_units(
             write_kept(asked, store, session.out)
     document: dict[str, Any] = {kind: asked.name, "store": str(session.store), **asdict(summary)}
     document.pop("seconds")
-    console.print_rows([document], "poskernel.run/1", session.json, caption=f"counts are units: {UNITS}")
+    console.print_rows([document], "poskernel.run/1", session.json, caption=f"counts are units: {counted(asked)}")
     if summary.failed and not summary.done and not summary.skipped:
         raise RunError(
-            f"all {summary.failed} units of {kind} '{asked.name}' failed: see the reasons in poskernel {kind} export."
+            f"all {summary.failed} units of {kind} '{asked.name}' failed: see the column reason of the rows that "
+            f"poskernel {kind} export {asked.name} writes."
         )
 
 
@@ -136,7 +148,7 @@ def print_status(asked: "Study | Inquiry", session: Session) -> None:
     rows = [
         {str(name): value for name, value in row.items()} for row in table.where(table.notna(), None).to_dict("records")
     ]
-    console.print_rows(rows, "poskernel.status/1", session.json, caption=f"counts are measurements: {UNITS}")
+    console.print_rows(rows, "poskernel.status/1", session.json, caption=f"counts are measurements: {counted(asked)}")
 
 
 def export_rows(asked: "Study | Inquiry", form: str, to: Path | None, session: Session) -> None:
