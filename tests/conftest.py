@@ -28,7 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["POSKERNEL_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    """One for all workers of a run: converting a model's weights takes half a minute."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    os.environ["POSKERNEL_CACHE"] = str(shared / "cache")
 
 
 @pytest.fixture(scope="session")

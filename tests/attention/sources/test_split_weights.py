@@ -1,11 +1,12 @@
 """Weights in pieces over several packages: joined as they were, and refused where they are not whole."""
 
+import errno
 import hashlib
 
 import pytest
 
 from poskernel.attention.sources.weights import locate
-from poskernel.errors import InputError
+from poskernel.errors import InputError, RunError
 
 CONTENT = bytes(range(256)) * 40
 
@@ -75,3 +76,14 @@ def test_a_package_without_pieces_carries_no_weights(site) -> None:
     install(site, "plain", {"notes.txt": b"-"})
     with pytest.raises(InputError, match="carries no weights"):
         locate("package:plain")
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(site, tmp_path, monkeypatch) -> None:
+    def full(*_files: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("poskernel.attention.sources.split_weights.shutil.copyfileobj", full)
+    spread(site)
+    with pytest.raises(RunError, match=r"cannot write .*No space left on device.*POSKERNEL_CACHE"):
+        locate("package:spread")
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

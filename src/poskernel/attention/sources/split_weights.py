@@ -106,22 +106,21 @@ def join(pieces: list[Path], target: Path, stated: str | None, name: str) -> Non
     """Write the whole file beside its place and rename it, so that a kill leaves all of it or nothing."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as written:
-            for piece in pieces:
-                with piece.open("rb") as read:
-                    shutil.copyfileobj(read, written)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+            temporary = Path(folder) / target.name
+            with temporary.open("wb") as written:
+                for piece in pieces:
+                    with piece.open("rb") as read:
+                        shutil.copyfileobj(read, written)
+            with temporary.open("rb") as read:
+                digest = hashlib.file_digest(read, "sha256").hexdigest()
+            if stated is not None and digest != stated:
+                raise InputError(f"the pieces of '{name}' do not make the file whose digest it states: {remedy(name)}")
+            temporary.rename(target)
     except OSError as error:
         raise RunError(
             f"cannot write {target} ({error.strerror}): free space or set POSKERNEL_CACHE to another folder."
         ) from error
-    temporary = Path(written.name)
-    with temporary.open("rb") as read:
-        digest = hashlib.file_digest(read, "sha256").hexdigest()
-    if stated is not None and digest != stated:
-        temporary.unlink()
-        raise InputError(f"the pieces of '{name}' do not make the file whose digest it states: {remedy(name)}")
-    temporary.chmod(0o644)
-    temporary.rename(target)
 
 
 def remedy(name: str) -> str:
