@@ -53,11 +53,12 @@ class Extent:
 
     def measures(self, cell: ModelCell, text: str) -> Measures:
         """Everything that is measured on a text, state by state."""
-        return [
-            (cell.at(text=text, state=state, **dict(part)), metric, self.length)
-            for state, scope in states_of(text).items()
-            for part, metric in planned(scope, self.layers, self.heads)
-        ]
+        found: Measures = []
+        for state, scope in states_of(text).items():
+            wanted = planned(scope, self.layers, self.heads)
+            cells = {part: cell.at(text=text, state=state, **dict(part)) for part, _ in wanted}
+            found += [(cells[part], metric, self.length) for part, metric in wanted]
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,7 +93,8 @@ class ClosestUnit(ExperimentUnit):
         length, found = self.cell.length, list[tuple[Cell, str, int]]()
         for layer in self.measured_layers:
             for head in range(self.cell.model.heads):
-                found += [(self.part(layer, head), each.name, length) for each in HEAD_MEASURES]
+                own = self.part(layer, head)
+                found += [(own, each.name, length) for each in HEAD_MEASURES]
             for state in STATES:
                 part = self.cell.at(protocol="closest", state=state, layer=layer)
                 found += [(part, each.name, length) for each in LAYER_MEASURES]

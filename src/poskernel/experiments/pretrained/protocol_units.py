@@ -100,11 +100,12 @@ class KernelProtocolUnit(ExperimentUnit):
         found: list[tuple[Cell, str, int]] = [(self.cell.at(protocol="kernel"), WEIGHTS.name, length)]
         rows = (*BOUNDARY, SLOPE) if model.causal else BOUNDARY
         for layer in self.measured_layers:
-            found += [(self.rows_of(layer), each.name, keys) for each in rows for keys in self.keys_compared]
+            whole = self.rows_of(layer)
+            found += [(whole, each.name, keys) for each in rows for keys in self.keys_compared]
             for head in range(model.heads):
-                found += [(self.part(TRAINED, layer, head), each.name, length) for each in HEAD_MEASURES]
-                if self.fresh:
-                    found += [(self.part(UNTRAINED, layer, head), each.name, length) for each in FRESH_MEASURES]
+                trained, fresh = (self.part(state, layer, head) for state in (TRAINED, UNTRAINED))
+                found += [(trained, each.name, length) for each in HEAD_MEASURES]
+                found += [(fresh, each.name, length) for each in FRESH_MEASURES] if self.fresh else []
         return found
 
     def measure(self, weights: Path | None) -> list[Measurement]:
