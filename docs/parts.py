@@ -68,6 +68,16 @@ def study(name: str) -> str:
         return page_html(name, Evidence.from_results(RESULTS), Path(folder))
 
 
+def extension(words: str) -> str:
+    """The validation of `extend` out of committed rows: all of it, or its `findings` alone."""
+    from poskernel.errors import lookup
+    from poskernel.experiments.extension_results import findings_html, page_html
+
+    made = lookup({"": page_html, "findings": findings_html}, words, "part of the validation")
+    with TemporaryDirectory() as folder:
+        return made(RESULTS, Path(folder))
+
+
 def write_atlases(folder: Path) -> None:
     """The page of every model whose heads' rows are committed."""
     from poskernel.experiments.atlas_page import Shown, write_heads_page
@@ -91,7 +101,7 @@ def benchmarks(_words: str) -> str:
 
 
 PARTS: Mapping[str, Callable[[str], str]] = {
-    "benchmarks": benchmarks, "claims": claims, "experiment": experiment, "study": study,
+    "benchmarks": benchmarks, "claims": claims, "experiment": experiment, "extension": extension, "study": study,
     "summary": summary,
 }  # fmt: skip
 

@@ -141,6 +141,7 @@ def test_every_column_and_metric_of_committed_rows_is_explained() -> None:
     import pyarrow.parquet as parquet
 
     from poskernel.experiments.catalogue import EXPERIMENTS
+    from poskernel.experiments.extension_results import METRICS
     from poskernel.experiments.trained_kernels import MEANINGS
     from poskernel.study.store import COLUMNS
     from poskernel.study.units import Metric
@@ -148,7 +149,12 @@ def test_every_column_and_metric_of_committed_rows_is_explained() -> None:
     page = (ROOT / "docs" / "running.md").read_text()
     assert [name for name in (*COLUMNS, *Metric) if f"\n| `{name}` | " not in page] == []
     assert "\ntier\n  A size" in (ROOT / "docs" / "glossary.md").read_text()
-    explained = {*map(str, Metric), *MEANINGS, *(each.name for one in EXPERIMENTS.values() for each in one.measures)}
+    explained = {
+        *map(str, Metric),
+        *MEANINGS,
+        *METRICS,
+        *(each.name for one in EXPERIMENTS.values() for each in one.measures),
+    }
     for file in (ROOT / "results").glob("*/rows.parquet"):
         table = parquet.read_table(file, columns=["metric"])
         assert set(table["metric"].unique().to_pylist()) <= explained, file

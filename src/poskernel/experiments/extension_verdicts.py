@@ -17,8 +17,9 @@ from typing import Any
 
 from poskernel.attention.extension.results import HeadExtension
 from poskernel.attention.extension.screen import extend
+from poskernel.experiments.extension_cells import MEASURED, MODEL, opened_model, text_tokens
+from poskernel.experiments.extension_limits import LIMIT_SETTINGS
 from poskernel.experiments.extension_texts import TEXTS
-from poskernel.experiments.extension_validation import LIMIT_SETTINGS, MEASURED, MODEL, opened_model, text_tokens
 from poskernel.statistics import Estimate, mean
 from poskernel.study import Store, progress_for
 from poskernel.study.grid import Cell, canonical
@@ -29,8 +30,17 @@ from poskernel.study.units import Measurement, Status, Unit
 LENGTH, SEQUENCES = 16384, 8
 UNDECIDED = "undecided"
 SAME, CHANCE, PEAK, BOTH = "same_verdict", "same_by_chance", "same_peak", "decided_in_both"
-MEASURES = (SAME, f"{SAME}_low", f"{SAME}_high", CHANCE, PEAK, f"{PEAK}_low", f"{PEAK}_high", BOTH)
-"""The ends are of a 95% interval over heads, whole layers drawn; `decided_in_both` is a share of all heads."""
+MEANINGS = {
+    SAME: "share of the heads decided on both texts that have the same verdict (kept, moved or lost) on both",
+    f"{SAME}_low": "lower end of its 95% interval, whole layers drawn",
+    f"{SAME}_high": "upper end of it",
+    CHANCE: "the share that would have if heads were paired at random",
+    PEAK: "share of the same heads that have the same own peak on both",
+    f"{PEAK}_low": "lower end of its 95% interval, whole layers drawn",
+    f"{PEAK}_high": "upper end of it",
+    BOTH: "share of all heads that are decided on both texts",
+}
+MEASURES = tuple(MEANINGS)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from poskernel.errors import lookup
 from poskernel.experiments.reproduction.budgets import budgets_sections
 from poskernel.experiments.reproduction.cells import cells_sections
 from poskernel.experiments.reproduction.depth import depth_sections
+from poskernel.experiments.reproduction.encodings import encodings_sections
 from poskernel.experiments.reproduction.evidence import Evidence
 from poskernel.experiments.reproduction.grading import grading_sections
 from poskernel.experiments.reproduction.headlines import headline_sections
@@ -23,6 +24,9 @@ from poskernel.experiments.reproduction.robustness import (
 )
 from poskernel.experiments.reproduction.rope_scale import rope_scale_sections
 from poskernel.experiments.reproduction.rules import rules_sections
+from poskernel.experiments.reproduction.scalings import scalings_sections
+from poskernel.experiments.reproduction.screen import screen_sections
+from poskernel.experiments.reproduction.trained_heads import TITLE as TRAINED_HEADS
 from poskernel.experiments.reproduction.trained_heads import trained_heads_sections
 from poskernel.storage import write_whole
 from poskernel.study import STUDIES
@@ -41,14 +45,19 @@ THEMES: dict[str, tuple[Sections, ...]] = {
     "rope-scale": (rope_scale_sections,),
     "content": (induction_sections,),
     "sensitivity": (sensitivity_sections,),
+    "encodings": (encodings_sections, scalings_sections, screen_sections),
 }
-"""The sections of each further study of the paper."""
+"""The sections of each further study: the paper's, and encodings beyond it."""
 MAIN: tuple[Sections, ...] = (
     *(headline_sections, cells_sections, grading_sections, depth_sections),
     trained_heads_sections,
 )
 """The sections of the main study."""
-DOCUMENTED = {"What was measured", "Headlines", "Depth", "Selection rules", "Scale", "Training length", "Induction"}
+DOCUMENTED = {
+    *("What was measured", "Headlines", "Depth", "Selection rules", "Scale", "Training length", "Induction"),
+    TRAINED_HEADS,
+    *("Beyond the paper: encodings", "Beyond the paper: RoPE scaled zero-shot"),
+}
 """Sections whose tables a page of the documentation has too; the report has all."""
 
 
@@ -92,16 +101,17 @@ def page_html(name: str, evidence: Evidence, folder: Path) -> str:
     output = Output(folder)
     names = ["paper", *THEMES] if name == "paper" else [name]
     sections = [coverage_section(names, evidence, output), *sections_of(name, evidence, output)]
-    return "\n".join(map(section_html, sections))
+    return "\n".join(section_html(section, section.title in DOCUMENTED) for section in sections)
 
 
-def section_html(section: "Section") -> str:
-    """One section of such a page."""
+def section_html(section: "Section", tables: bool = True, level: int = 2) -> str:
+    """One section of such a page, with its tables or without; folded ones are closed. `level` is its heading's."""
     import html
 
     from poskernel.report.page import FigurePanel, TablePanel, prose
 
-    parts = [f"<h2>{html.escape(section.title)}</h2>", f"<p><em>{html.escape(section.question)}</em></p>"]
+    title = html.escape(section.title, quote=False)
+    parts = [f"<h{level}>{title}</h{level}>", f"<p><em>{html.escape(section.question)}</em></p>"]
     parts.append(str(prose(section.text)))
     found = [
         f"{html.escape(each.sentence)} <b>{html.escape(each.number)}</b>"
@@ -113,8 +123,10 @@ def section_html(section: "Section") -> str:
         if isinstance(panel, FigurePanel):
             alt = html.escape(panel.alt, quote=True)
             parts.append(f'<img src="{panel.source}" alt="{alt}" style="width: 100%; background: white">')
-        elif isinstance(panel, TablePanel) and section.title in DOCUMENTED:
-            parts.append(f'<div style="overflow-x: auto">{panel.html}</div>')
+        elif isinstance(panel, TablePanel) and tables:
+            table = f'<div style="overflow-x: auto">{panel.html}</div>'
+            caption = f"<summary>{html.escape(panel.caption)}</summary>"
+            parts.append(f"<details>{caption}{table}</details>" if panel.folded else table)
     return "\n".join(parts)
 
 
