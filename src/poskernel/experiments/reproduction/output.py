@@ -45,9 +45,9 @@ class Output:
         return TablePanel(table, caption, formats or {}, folded)
 
 
-def not_run(title: str, question: str, study: str) -> "Section":
-    """The section of a study that has no rows yet: it says so and how to run it."""
+def not_run(title: str, question: str, study: str, what: str = "models") -> "Section":
+    """The section of a study that has no rows yet: it says what is not there and how to run it."""
     from poskernel.report.page import Finding, Section
 
-    sentence = f"No models of study `{study}` are among the rows: this section is empty until they are."
+    sentence = f"No {what} of study `{study}` are among the rows: this section is empty until they are."
     return Section(title, question, [Finding(sentence.replace("`", "'"))], command=f"poskernel study run {study}")
