@@ -23,6 +23,8 @@ def test_rows_carry_what_their_cells_set_and_no_other_cells() -> None:
     assert len(fewer) == 5 and EXPERIMENT.missing(fewer) == 3
     with pytest.raises(InputError, match="poskernel experiment run made-up"):
         EXPERIMENT.rows(table().assign(cell="another"))
+    with pytest.raises(InputError, match="poskernel experiment run made-up --quick makes them"):
+        EXPERIMENT.quick.rows(table())
 
 
 def test_the_verdict_follows_the_rows_either_way() -> None:

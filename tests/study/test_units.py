@@ -41,6 +41,15 @@ def test_a_training_unit_measures_what_training_and_evaluation_give() -> None:
     assert [m.value for m in measured[1:]] == [evaluate(trained.model, TASKS["prev"], n, 32, seed=3) for n in (12, 16)]
 
 
+def test_a_label_tells_a_unit_from_all_others_of_its_study() -> None:
+    plain = TrainingCell(ENCODINGS["rope"], TASKS["prev"])
+    assert TrainingUnit(plain, (30,), seed=2).description == "train rope prev, tier 1, seed 2"
+    longer = dataclasses.replace(plain, recipe=Recipe(steps=8000), architecture=Architecture(train_length=40))
+    assert TrainingUnit(longer, (80,)).description == "train rope prev, tier 1, train_length=40, steps=8000, seed 0"
+    predicted = PredictionCell(ENCODINGS["rope"], TASKS["prev"], 40)
+    assert PredictionUnit(predicted, (80,)).description == "predict rope prev, fitted_length=40, rule adam"
+
+
 def test_a_model_that_did_not_learn_keeps_its_values_with_the_status() -> None:
     measured = UNIT.run()
     assert all(m.status is Status.UNLEARNED and m.value is not None for m in measured)

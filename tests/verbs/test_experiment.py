@@ -48,6 +48,15 @@ def test_what_cannot_be_is_said_in_a_sentence(capsys) -> None:
     assert "there is no store" in capsys.readouterr().err
     assert cli.main(["experiment", "report", "made-up", "--results", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+    assert cli.main(["experiment", "summary", "--results", "nowhere"]) == 2
+    assert "'nowhere' is no folder: give the one that holds committed rows" in capsys.readouterr().err
+
+
+def test_a_plan_names_every_unit_and_says_what_a_unit_is(capsys) -> None:
+    assert cli.main(["experiment", "plan", "made-up", "--quick"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"{condition}, seed {seed}" in shown for condition in ("right", "wrong") for seed in (0, 1))
+    assert "4 units: a unit is one model, trained or read" in shown
 
 
 def test_experiments_are_listed_with_what_they_ask(capsys) -> None:

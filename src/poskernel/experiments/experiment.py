@@ -183,6 +183,11 @@ class Experiment:
         return self.id
 
     @property
+    def command(self) -> str:
+        """What runs it."""
+        return f"poskernel experiment run {self.id}{' --quick' if self.scale is Scale.QUICK else ''}"
+
+    @property
     def quick(self) -> "Experiment":
         """The same in seconds."""
         return dataclasses.replace(self, scale=Scale.QUICK)
@@ -231,7 +236,7 @@ class Experiment:
         held = table.assign(seed=table["seed"].fillna(-1).astype("int64"))[[*KEY, "value", "status", "reason"]]
         joined = found.merge(held, on=KEY, how="inner")
         if joined.empty:
-            raise InputError(f"no row of experiment {self.id} is there: poskernel experiment run {self.id} makes them.")
+            raise InputError(f"no row of experiment {self.id} is there: {self.command} makes them.")
         return joined
 
     def verdict(self, rows: "pd.DataFrame") -> Verdict:

@@ -91,10 +91,8 @@ def sections(experiment: Experiment, rows: "pd.DataFrame", folder: Path) -> "lis
     panels.append(output.table(table, name, "Predictions and what became of them", {"p, corrected": ".3g"}))
     findings = [Finding(answer(experiment, rows, verdict))]
     findings += [Finding(f"Not as we expected. {each}.") for each in surprises(experiment, verdict)]
-    quick = " --quick" if experiment.scale is Scale.QUICK else ""
-    command = f"poskernel experiment run {experiment.id}{quick}"
     return [
-        Section("Answer", experiment.question, findings, panels, command=command),
+        Section("Answer", experiment.question, findings, panels, command=experiment.command),
         Section("Method", "How was it measured and judged?", text=method(experiment)),
         Section("Threats to validity", "What could make the answer wrong all the same?", text=experiment.threats),
     ]

@@ -156,4 +156,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"'{path}' cannot be read ({error.strerror}): give a folder made by 'study export'.") from None
+        raise InputError(
+            f"'{path}' cannot be read ({error.strerror}): give a folder with rows and manifest, such as run or export "
+            "make with --out FOLDER."
+        ) from None

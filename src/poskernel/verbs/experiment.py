@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import App
 
 from poskernel import console
+from poskernel.errors import InputError
 from poskernel.session import DEFAULTS, Session
 from poskernel.verbs.merging import import_rows
 from poskernel.verbs.running import (
     ALL_UNITS,
-    UNITS,
+    MODELS,
     Running,
     export_rows,
     open_store,
@@ -38,7 +39,7 @@ def named_experiment(id: str, quick: bool = False) -> "Experiment":
 
 @experiment.command(name="list")
 def list_experiments(*, session: Session = DEFAULTS) -> None:
-    """Name every experiment, what it asks and what it predicts."""
+    """Name every experiment, what it asks, and how much a full run has to do."""
     from poskernel.experiments.catalogue import EXPERIMENTS
 
     rows: list[dict[str, Any]] = []
@@ -50,7 +51,7 @@ def list_experiments(*, session: Session = DEFAULTS) -> None:
             "experiment": each.id, "units": len(units), "measurements": measurements, "predictions": predictions,
             "question": each.question,
         })  # fmt: skip
-    console.print_rows(rows, "poskernel.experiments/1", session.json, caption=UNITS)
+    console.print_rows(rows, "poskernel.experiments/1", session.json, caption=MODELS)
 
 
 @experiment.command(name="plan")
@@ -64,7 +65,7 @@ def plan_experiment(
     id
         An experiment: see `poskernel experiment list`.
     quick
-        Its version of seconds.
+        The quick version, whose rows are kept apart from the full run's.
     """
     print_plan(named_experiment(id, quick), f"experiment '{id}'", running, None, session)
 
@@ -79,16 +80,20 @@ def run_experiment(
     running: Running = ALL_UNITS,
     session: Session = DEFAULTS,
 ) -> None:
-    """Measure what is missing; kill it at any time and run it again.
+    """Measure what is missing; kill it at any time and run it again. `experiment report` gives the verdict.
+
+    Rows go to the store, and with `--out FOLDER` to rows.parquet and a manifest too. Experiments that ask about the
+    same small models train them once with `--weights`.
 
     Parameters
     ----------
     id
         An experiment: see `poskernel experiment list`.
     quick
-        Its version of seconds, which shows that it works; its rows are others than the full run's.
+        The quick version: seconds, to show that it works. It is no evidence; its rows are kept apart from the full
+        run's.
     dry_run
-        Say what would run instead.
+        Say what would run, and run nothing.
     """
     chosen = named_experiment(id, quick)
     if dry_run:
@@ -99,14 +104,14 @@ def run_experiment(
 
 @experiment.command(name="status")
 def experiment_status(id: str, /, *, quick: bool = False, session: Session = DEFAULTS) -> None:
-    """Count what is done, failed and missing.
+    """Count the measurements that are done, failed and missing.
 
     Parameters
     ----------
     id
         An experiment: see `poskernel experiment list`.
     quick
-        Its version of seconds.
+        The quick version, whose rows are kept apart from the full run's.
     """
     print_status(named_experiment(id, quick), session)
 
@@ -128,7 +133,7 @@ def export_experiment(
     id
         An experiment: see `poskernel experiment list`.
     quick
-        Its version of seconds.
+        The quick version, whose rows are kept apart from the full run's.
     format
         csv, parquet or json.
     to
@@ -144,16 +149,18 @@ experiment.command(import_rows, name="import")
 def report_experiment(
     id: str, /, *, quick: bool = False, results: Path | None = None, session: Session = DEFAULTS
 ) -> None:
-    """The verdict, and one page with every figure and table; files go to `--out FOLDER` (default: out/reports/ID).
+    """Say the verdict, and write a page with every figure and table.
+
+    The page, report.html, and its files go to `--out FOLDER` (default: out/reports/ID).
 
     Parameters
     ----------
     id
         An experiment: see `poskernel experiment list`.
     quick
-        Its version of seconds.
+        The quick version, whose rows are kept apart from the full run's.
     results
-        Folder of committed results to read instead of the store: its ID/rows.parquet is used.
+        Folder of committed rows to read instead of the store, such as results: its ID/rows.parquet is used.
     """
     from poskernel.experiments.results_page import write_report
     from poskernel.study.transfer import read_results
@@ -186,18 +193,21 @@ def report_experiment(
 
 @experiment.command(name="summary")
 def summarise_experiments(*, results: Path = Path("results"), session: Session = DEFAULTS) -> None:
-    """Say claim by claim what was predicted, what committed rows show, and what is not run yet.
+    """Say the verdict of every experiment by its committed rows, and write a page with every prediction.
 
-    One page goes to `--out FOLDER` (default: out/reports/summary).
+    The page, report.html, and its tables go to `--out FOLDER` (default: out/reports/summary). An experiment without
+    rows counts as not run yet.
 
     Parameters
     ----------
     results
-        Folder of committed results: its ID/rows.parquet are read.
+        Folder of committed rows: the ID/rows.parquet in it are read.
     """
     from poskernel.experiments.catalogue import EXPERIMENTS
     from poskernel.experiments.summary import claims_table, experiments_table, summarise, write_summary
 
+    if not results.is_dir():
+        raise InputError(f"'{results}' is no folder: give the one that holds committed rows, such as results.")
     found = summarise(EXPERIMENTS.values(), results)
     path = write_summary(found, session.out or Path("out", "reports", "summary"))
     if session.json:

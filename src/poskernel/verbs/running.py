@@ -97,7 +97,8 @@ def print_plan(
     rows = [{"unit": each.unit.description, "reason": each.reason} for each in planned]
     whole = what if running.shard is None else f"shard {running.shard} of {what}"
     empty = f"{whole} is complete: nothing to run"
-    console.print_rows(rows, "poskernel.plan/1", session.json, empty=empty, caption=f"{len(rows)} units: {counted(asked)}")
+    caption = f"{len(rows)} units: {counted(asked)}"
+    console.print_rows(rows, "poskernel.plan/1", session.json, empty=empty, caption=caption)
 
 
 def run_units(
@@ -127,8 +128,8 @@ def run_units(
     console.print_rows([document], "poskernel.run/1", session.json, caption=f"counts are units: {counted(asked)}")
     if summary.failed and not summary.done and not summary.skipped:
         raise RunError(
-            f"all {summary.failed} units of {kind} '{asked.name}' failed: see the column reason of the rows that "
-            f"poskernel {kind} export {asked.name} writes."
+            f"all {summary.failed} units of {kind} '{asked.name}' failed: the column reason of what poskernel "
+            f"{kind} export writes says why."
         )
 
 
