@@ -33,7 +33,7 @@ def made_up(run, answer):
     rows = []
     for unit in run.asked.units():
         for cell, metric, length in unit.measures:
-            spoken = spoken_of(cell, unit.run_seed)
+            spoken = spoken_of(cell)
             found = answer(spoken, metric, length)
             text = spoken["held_out"] or spoken["text"]
             value, reason = found if isinstance(found, tuple) else (found, "")

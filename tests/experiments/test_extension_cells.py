@@ -32,10 +32,10 @@ def model(monkeypatch):
 
 
 def test_cells_are_told_apart_by_what_they_are_of():
-    cell, head = ASKED.cell("linear:2", "a"), ASKED.heads
+    cell, head = ASKED.cell("linear:2", "a"), ASKED.heads("b")
     assert cell.id != ASKED.cell("linear:4", "a").id and cell.id != ASKED.cell("linear:2", "b").id
     assert head.at(1, 2).id != head.at(2, 1).id and head.at(0, 0).id == head.id
-    assert head.on("b") == ASKED.cell("none", "b") and head.at(1, 2).task_name == "layer 1 head 2"
+    assert head.unscaled == ASKED.cell("none", "b") and head.at(1, 2).label == "tiny layer 1 head 2"
 
 
 def test_compared_offsets_are_held_by_half_of_the_kept_positions():

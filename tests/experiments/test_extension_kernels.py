@@ -110,11 +110,11 @@ def test_groups_without_a_head_have_no_number():
 
 @pytest.mark.usefixtures("model")
 def test_heads_have_their_covariance_part_and_their_text():
-    unit = HeadUnit(ASKED.heads, 1, *ASKED.shape)
+    unit = HeadUnit(ASKED.heads("b"), *ASKED.shape)
     rows = unit.run()
-    assert unit.text == "b" and {row.seed for row in rows} == {1} and len(rows) == 8 * len(OF_HEADS)
+    assert len(rows) == 8 * len(OF_HEADS)
     kernel = screen_of(ASKED.cell("none", "b")).layers[1].kernel(2)
-    part = ASKED.heads.at(1, 2).id
+    part = ASKED.heads("b").at(1, 2).id
     found = {row.metric: row.value for row in rows if row.cell == part}
     assert found["share_of_means"] == pytest.approx(kernel.share_of_means)
     g, means = kernel.profile(kernel.measured), kernel.means_alone().profile(kernel.measured)
@@ -122,6 +122,6 @@ def test_heads_have_their_covariance_part_and_their_text():
 
 
 def test_units_say_what_they_are():
-    kernel, heads = KernelUnit(ASKED.cell("linear:2", "a")), HeadUnit(ASKED.heads, 0, 2, 4)
+    kernel, heads = KernelUnit(ASKED.cell("linear:2", "a")), HeadUnit(ASKED.heads("a"), 2, 4)
     assert (kernel.kind, heads.kind) == ("kernels", "heads") and heads.cost < kernel.cost
     assert "linear:2" in kernel.description and "on a" in heads.description

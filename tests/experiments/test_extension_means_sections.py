@@ -1,10 +1,11 @@
 """What stands in for moments, in made-up rows whose errors are known."""
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("matplotlib")
 from extension_world import RUN, made_up, nothing_special
-from poskernel.experiments.extension_means_sections import heads_table, means_sections, nearer
+from poskernel.experiments.extension_means_sections import differences, heads_table, means_sections
 from poskernel.experiments.extension_rows import ExtensionRows
 from poskernel.experiments.reproduction.output import Output
 
@@ -27,27 +28,26 @@ def test_the_nearer_stand_in_is_named(tmp_path):
 
     _, said = found(answer, tmp_path)
     text = "\n".join(said)
-    assert "at 32 tokens: nearer are the measured moments with late means beyond" in text
-    assert "at 32 tokens: nearer are the late means" in text and "beyond the measured offsets, at 64 tokens" in text
-    assert (
-        "Tails of the moments against late means beyond the measured offsets, at 64 tokens: nearer are the tails"
-        in text
-    )
-    _, other = found(
-        lambda spoken, metric, length: answer(
-            spoken, {"rms": "means_rms", "means_rms": "rms"}.get(metric, metric), length
-        ),
-        tmp_path,
-    )
-    assert "at 32 tokens: nearer are the late means alone" in "\n".join(other)
+    assert "late means alone, nearer: measured moments with late means beyond at 32, 64 tokens" in text
+    assert "Late means against means over all positions, nearer: late means at 32, 64 tokens" in text
+    assert "nearer: measured moments with their tail beyond at 32, 64" in text
+    assert "nearer: beyond the measured offsets the moments' own tail at 64 tokens" in text
+
+    def turned(spoken, metric, length):
+        return answer(spoken, {"rms": "means_rms", "means_rms": "rms"}.get(metric, metric), length)
+
+    _, other = found(turned, tmp_path)
+    assert "nearer: late means alone at 32, 64 tokens" in "\n".join(other)
 
 
 def test_no_difference_is_said_to_be_none():
-    import pandas as pd
-
-    group = pd.DataFrame({"text": ["a", "b", "c"], "x": [0.1, 0.2, 0.3], "y": [0.2, 0.1, 0.3], "z": [0.1, 0.2, 0.3]})
-    assert "no relation is shown" in nearer(group, "x", "y", "one", "other", "here")[0].sentence
-    assert nearer(group, "x", "z", "one", "other", "here") == [], "they are one kernel there"
+    numbers = {"rms": [0.1, 0.2, 0.3], "means_rms": [0.2, 0.1, 0.3], "overall_rms": [0.2, 0.1, 0.3]}
+    wide = pd.DataFrame({"text": ["a", "b", "c"], "length": 32, **numbers, "tail_rms": [0.2, 0.3, 0.4]})
+    beyond = pd.DataFrame({"text": [], "length": []})
+    table = differences(wide, beyond).set_index("comparison")["nearer"]
+    assert table.tolist() == ["no relation is shown", "with late means beyond"], (
+        "late and all means are one kernel here"
+    )
 
 
 def test_what_is_enough_for_the_aim_is_said(tmp_path):

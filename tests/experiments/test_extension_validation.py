@@ -31,7 +31,7 @@ def test_the_whole_validation_is_an_inquiry_of_settings_factors_and_texts():
     assert len(set(keys)) == len(keys), "nothing is measured twice"
     assert "dynamic:4,original=512" in whole.settings and "base:x8" in whole.settings and "yarn:2" in whole.settings
     assert sum(unit.control for unit in units if isinstance(unit, LimitUnit)) == len(whole.texts)
-    assert [unit.text for unit in units if isinstance(unit, HeadUnit)] == list(whole.texts)
+    assert [unit.cell.text for unit in units if isinstance(unit, HeadUnit)] == list(whole.texts)
     assert {key[1] for key in keys} == set(MEANINGS)
 
 

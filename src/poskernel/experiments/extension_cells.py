@@ -59,11 +59,11 @@ class ExtensionCell(Cell):
 
 @dataclass(frozen=True)
 class HeadCell(Cell):
-    """One head of a model as it is; the seed of its rows says on which of the texts."""
+    """One head of a model as it is, on a text."""
 
     kind = "extension-head"
     model: str
-    texts: tuple[str, ...]
+    text: str
     layer: int = 0
     head: int = 0
     measured_length: int = MEASURED
@@ -74,19 +74,20 @@ class HeadCell(Cell):
         """Another head of the same model."""
         return replace(self, layer=layer, head=head)
 
-    def on(self, text: str) -> ExtensionCell:
-        """The unscaled model on one of the texts."""
-        return ExtensionCell(self.model, NONE, text, self.measured_length, self.sequences, self.dropped)
+    @property
+    def unscaled(self) -> ExtensionCell:
+        """The whole model, as it is, on the text."""
+        return ExtensionCell(self.model, NONE, self.text, self.measured_length, self.sequences, self.dropped)
 
     @property
     def label(self) -> str:
-        """The model."""
-        return self.model
+        """Model and head."""
+        return f"{self.model} layer {self.layer} head {self.head}"
 
     @property
     def task_name(self) -> str:
-        """Which head."""
-        return f"layer {self.layer} head {self.head}"
+        """The text."""
+        return self.text
 
     @property
     def train_length(self) -> int:

@@ -167,20 +167,8 @@ class HeadUnit(Unit):
     """Every head of the model as it is on one text: what means alone explain, and the covariance part."""
 
     cell: HeadCell
-    number: int
-    """Which of the cell's texts."""
     layers: int
     heads: int
-
-    @property
-    def run_seed(self) -> int:
-        """The text."""
-        return self.number
-
-    @property
-    def text(self) -> str:
-        """Its name."""
-        return self.cell.texts[self.number]
 
     @property
     def measures(self) -> Sequence[tuple[Cell, str, int]]:
@@ -201,11 +189,11 @@ class HeadUnit(Unit):
     @property
     def description(self) -> str:
         """The text."""
-        return f"covariance parts on {self.text}"
+        return f"covariance parts on {self.cell.text}"
 
     def measure(self, weights: Path | None) -> list[Measurement]:
         """One pass of the unscaled model."""
-        screen = screen_of(self.cell.on(self.text))
+        screen = screen_of(self.cell.unscaled)
         values: dict[tuple[str, str], float] = {}
         for forms in screen.layers:
             for head in range(forms.heads):
@@ -249,10 +237,10 @@ def replaced(
         values = correlations(profiles[name], measured)
         found[f"{name}_correlation"] = float(values.quantile(0.5))
         found[f"{name}_correlation_p10"] = float(values.quantile(0.1))
-        found[f"{name}_rms"] = float(root_mean_squares(profiles[name], measured).median())
+        found[f"{name}_rms"] = float(root_mean_squares(profiles[name], measured).quantile(0.5))
     if measured.shape[1] > known:
         for how, name in (("late", "predicted"), ("overall", "overall_beyond"), ("tail", "tail")):
-            found[f"{how}_beyond_rms"] = float(beyond_error(profiles[name], measured, known).median())
+            found[f"{how}_beyond_rms"] = float(beyond_error(profiles[name], measured, known).quantile(0.5))
     return found
 
 

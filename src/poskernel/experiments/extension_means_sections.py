@@ -37,8 +37,17 @@ NUMBERS = ("correlation", "correlation_p10", "rms")
 COMPARED = (
     ("", "means_", "measured moments with late means beyond", "late means alone"),
     ("means_", "overall_", "late means", "means over all positions"),
-    ("tail_", "", "tails of the moments", "late means beyond the measured range"),
+    ("tail_", "", "measured moments with their tail beyond", "with late means beyond"),
 )
+"""Ways whose errors over all offsets are compared, and their names."""
+FAR = (
+    ("tail", "late", "beyond the measured offsets the moments' own tail", "late means"),
+    ("late", "overall", "beyond the measured offsets late means", "means over all positions"),
+)
+"""The same over the offsets beyond the measured ones alone."""
+DIFFERENCE = "difference of errors, nats"
+SAME = 1e-9
+"""Errors that differ by less are those of one kernel."""
 
 
 def replacement_section(rows: ExtensionRows, output: Output, suffix: str) -> "Section":
@@ -58,10 +67,14 @@ def replacement_section(rows: ExtensionRows, output: Output, suffix: str) -> "Se
         far = summary_table(beyond, ["setting", "length"], list(beyond.columns[3:]), list(beyond.columns[3:]))
         caption = "Error beyond the measured offsets, nats, by what stands in for moments there"
         panels.append(output.table(far, named("beyond", suffix), caption, formats_of(far, ".3f"), folded=True))
+    closer = differences(wide, beyond)
+    panels.append(
+        output.table(closer, named("nearer", suffix), "Which stands in better", {DIFFERENCE: ".3f"}, folded=True)
+    )
     return Section(
         f"What may stand in for moments{suffix}",
         "When are means enough, late ones or all, and what goes beyond the measured offsets?",
-        [*(enough(wide[is_none(wide)], numbers)), *compared(wide), *beyond_findings(beyond)],
+        [*enough(wide[is_none(wide)], numbers), *nearer(closer)],
         panels,
         text=(
             "Moments at every measured offset hold what query and key of one text have in common; products of means "
@@ -123,44 +136,44 @@ def enough(wide: "pd.DataFrame", numbers: list[str]) -> "list[Finding]":
     return found
 
 
-def compared(wide: "pd.DataFrame") -> "list[Finding]":
-    """Differences of rms between ways, paired by text, length by length."""
-    return [
-        finding
-        for first, second, one, other in COMPARED
-        for length, group in wide.groupby("length", sort=True)
-        for finding in nearer(group, f"{first}rms", f"{second}rms", one, other, f"at {length} tokens")
+def differences(wide: "pd.DataFrame", beyond: "pd.DataFrame") -> "pd.DataFrame":
+    """One line a comparison and length: difference of the errors, paired by text, and which is nearer.
+
+    Left out where the two are the same kernel.
+    """
+    import pandas as pd
+
+    pairs = [
+        *((wide, f"{first}rms", f"{second}rms", one, other) for first, second, one, other in COMPARED),
+        *((beyond, f"{first}_beyond_rms", f"{second}_beyond_rms", one, other) for first, second, one, other in FAR),
     ]
+    lines = []
+    for table, first, second, one, other in pairs:
+        for length, group in table.groupby("length", sort=True):
+            gap = (group[first] - group[second]).groupby(group["text"]).mean().dropna()
+            if gap.empty or float(gap.abs().max()) < SAME:
+                continue
+            found = over_texts(gap)
+            lines.append({
+                "comparison": f"{one} against {other}", "length": length, DIFFERENCE: found,
+                "nearer": direction(found, one, other), "texts": len(gap),
+            })  # fmt: skip
+    return pd.DataFrame(lines, columns=["comparison", "length", DIFFERENCE, "nearer", "texts"])
 
 
-def beyond_findings(beyond: "pd.DataFrame") -> "list[Finding]":
-    """The same beyond the measured offsets alone."""
-    pairs = (("tail", "late", "tails of the moments", "late means"),
-             ("late", "overall", "late means", "means over all positions"))  # fmt: skip
-    return [
-        finding
-        for first, second, one, other in pairs
-        for length, group in beyond.groupby("length", sort=True)
-        for finding in nearer(
-            group, f"{first}_beyond_rms", f"{second}_beyond_rms", one, other,
-            f"beyond the measured offsets, at {length} tokens",
-        )
-    ]  # fmt: skip
-
-
-def nearer(group: "pd.DataFrame", first: str, second: str, one: str, other: str, where: str) -> "list[Finding]":
-    """Which of two ways has the smaller error; nothing where they are the same kernel there."""
+def nearer(table: "pd.DataFrame") -> "list[Finding]":
+    """One sentence a comparison: which is nearer at which lengths."""
     from poskernel.report.page import Finding
 
-    gap = (group[first] - group[second]).groupby(group["text"]).mean().dropna()
-    if gap.empty or float(gap.abs().max()) < 1e-9:
-        return []
-    found = over_texts(gap)
-    said = direction(found, f"nearer are the {one}", f"nearer are the {other}")
-    sentence = (
-        f"{one} against {other} {where}: {said}. Difference of the errors, nats, model as it is and all settings:"
-    )
-    return [Finding(sentence[0].upper() + sentence[1:], f"{found:.3f}", found.method)]
+    found = []
+    for comparison, group in table.groupby("comparison", sort=False):
+        said = [
+            f"{words} at {', '.join(map(str, part['length']))}" for words, part in group.groupby("nearer", sort=False)
+        ]
+        numbers = ", ".join(f"{each:.3f}" for each in group[DIFFERENCE])
+        sentence = f"{comparison}, nearer: {'; '.join(said)} tokens. Differences of errors, nats:"
+        found.append(Finding(sentence[0].upper() + sentence[1:], numbers, "model as it is and all settings"))
+    return found
 
 
 def means_sections(rows: ExtensionRows, output: Output, suffix: str) -> "list[Section]":

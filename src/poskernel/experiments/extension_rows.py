@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,23 +114,24 @@ class ExtensionRows:
         return " ".join(parts)
 
 
+@lru_cache(maxsize=8)
 def planned_frame(asked: ExtensionValidation | ExtensionVerdicts) -> "pd.DataFrame":
     """Every planned measurement, with what it speaks of."""
     import pandas as pd
 
     lines = [
-        {**spoken_of(cell, unit.run_seed), "cell": cell.id, "metric": metric, "length": length, "seed": unit.run_seed}
+        {**spoken_of(cell), "cell": cell.id, "metric": metric, "length": length, "seed": unit.run_seed}
         for unit in asked.units()
         for cell, metric, length in unit.measures
     ]
     return pd.DataFrame(lines)
 
 
-def spoken_of(cell: Any, seed: int) -> dict[str, Any]:
+def spoken_of(cell: Any) -> dict[str, Any]:
     """Setting, text and head of a cell's rows."""
     empty = {"setting": "", "text": "", "held_out": "", "layer": -1, "head": -1}
     if isinstance(cell, HeadCell):
-        return {**empty, "setting": "none", "text": cell.texts[seed], "layer": cell.layer, "head": cell.head}
+        return {**empty, "setting": "none", "text": cell.text, "layer": cell.layer, "head": cell.head}
     if isinstance(cell, VerdictCell):
         return {**empty, "setting": cell.setting, "text": cell.text, "held_out": cell.held_out}
     assert isinstance(cell, ExtensionCell)

@@ -94,18 +94,17 @@ class ExtensionValidation:
         """The cell of a setting and a text."""
         return ExtensionCell(self.model, setting, text, self.measured_length, self.sequences, self.dropped)
 
-    @property
-    def heads(self) -> HeadCell:
-        """The cell of the heads of the unscaled model."""
+    def heads(self, text: str) -> HeadCell:
+        """The cell of the heads of the unscaled model on a text."""
         return HeadCell(
-            self.model, self.texts, measured_length=self.measured_length, sequences=self.sequences, dropped=self.dropped
+            self.model, text, measured_length=self.measured_length, sequences=self.sequences, dropped=self.dropped
         )
 
     def units(self) -> list[Unit]:
         """Heads and kernels first, text by text, then long contexts."""
         near: list[Unit] = []
-        for number, text in enumerate(self.texts):
-            near.append(HeadUnit(self.heads, number, *self.shape))
+        for text in self.texts:
+            near.append(HeadUnit(self.heads(text), *self.shape))
             near += [KernelUnit(self.cell(setting, text), self.lengths) for setting in self.settings]
         limits = [
             LimitUnit(self.cell(setting, text), self.limit_lengths, setting == NONE, self.fresh, self.window)
