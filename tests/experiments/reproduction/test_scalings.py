@@ -70,6 +70,13 @@ def test_answer_names_what_helps_and_whether_it_was_foreseen(changes):
     assert "announces a rise" not in text and "do not decide" not in text
 
 
+def test_answer_says_where_alpha_had_no_room_to_rise(changes):
+    own = at_its_length(changes)
+    assert "no room" not in answer(own)
+    full = own.assign(**{"alpha unscaled": own["alpha unscaled"].where(own["task"] != "pos2", 1.0)})
+    assert "In 3 of the others alpha is near 1 unscaled" in answer(full)
+
+
 def test_answer_says_plainly_that_nothing_helps(changes):
     own = at_its_length(changes)
     text = answer(own[~own["task"].isin(["first", "pos2"])])

@@ -1,7 +1,7 @@
 """Beyond the paper: a model trained with plain RoPE, tested with its frequencies scaled, without another step.
 
 Which scaling helps on which task, against the same model unscaled, and did alpha foresee it? The rules were written
-before the first of these models was trained. A scaling `helps` where LG rises by at least 0.1 over the unscaled model,
+before the first model was tested under a scaling. One `helps` where LG rises by at least 0.1 over the unscaled model,
 paired by seed, and the 95% interval of the difference lies above 0; it `harms` where it falls likewise; below 0.1 there
 is `no change`, else it is `undecided`. Alpha foresees a rise or fall where alpha itself moves by at least 0.1 that way.
 A scaling by 2, 4 or 8 is judged at the length it is for: that many times the training length.
@@ -161,6 +161,9 @@ def answer(own: "pd.DataFrame") -> str:
                 f"A scaling {verb} in {len(moved)} of {len(own)} pairs ({listed(moved)}), and alpha foresaw "
                 f"{foreseen} of these {len(moved)}."
             )
+        ceiling = moved[(kind == HELPS) & (moved["predicted"] != kind) & (moved["alpha unscaled"] > 1 - MOVED)]
+        if len(ceiling):
+            words.append(f"In {len(ceiling)} of the others alpha is near 1 unscaled and has no room to rise.")
         false = told[told["trained"] != kind]
         if len(false):
             words.append(f"Alpha announces a {noun} that is not seen in {len(false)} pairs ({listed(false)}).")
@@ -214,7 +217,7 @@ def scalings_sections(evidence: Evidence, output: Output) -> "list[Section]":
 def rule_words() -> str:
     """The rules of `helps`, `harms` and `foresees`."""
     return (
-        "The rules were written before the first of these models was trained: a scaling `helps` where LG rises by at "
+        "The rules were written before the first model was tested under a scaling: one `helps` where LG rises by at "
         f"least {MOVED:g} over the same models unscaled and the interval of the difference, paired by seed, lies above "
         f"0; `harms` likewise; alpha foresees it where alpha moves by at least {MOVED:g} that way. Each scaling is "
         f"judged at the length it is for, its factor times {TRAINED_AT}. Verdict: alpha `{FORESEEN}` where both "
