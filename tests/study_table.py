@@ -21,8 +21,12 @@ CELLS = {
 """(encoding, task) to (alpha, accuracy, train accuracy)."""
 
 
+ABOUT = {}
+"""What the store keeps of a cell, by its id: worked out once."""
+
+
 def row(cell, metric, length, seed, value, status="done", reason=""):
-    about = CellRow.of(cell)
+    about = ABOUT.get(cell.id) or ABOUT.setdefault(cell.id, CellRow.of(cell))
     return {
         "cell": cell.id, "encoding": about.encoding, "task": about.task, "tier": about.tier, "rule": about.rule,
         "train_length": about.train_length, "seed": None if seed == NO_SEED else seed, "length": length,

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -121,7 +121,7 @@ class Cell(ABC):
         text = canonical_json({"kind": self.kind, **canonical(self, defaults=False)})
         return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
 
-    @property
+    @cached_property
     def config(self) -> str:
         """Canonical JSON with every effective parameter, defaults included."""
         return canonical_json({"kind": self.kind, **canonical(self, defaults=True)})
@@ -160,7 +160,13 @@ class TaskCell(Cell):
                         f"length {length} is not beyond the training length {self.train_length}: give a longer one."
                     )
             else:
-                self.task.new_targets(self.train_length, length)
+                check_scored(self.task, self.train_length, length)
+
+
+@lru_cache(maxsize=4096)
+def check_scored(task: Task, train_length: int, length: int) -> None:
+    """InputError where the task scores no row from train_length to length; a grid asks the same of all its cells."""
+    task.new_targets(train_length, length)
 
 
 @dataclass(frozen=True)

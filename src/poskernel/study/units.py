@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from poskernel.encodings import Encoding
@@ -188,7 +189,7 @@ class TrainingUnit(GridUnit):
     test_encodings: tuple[Encoding, ...] = ()
     """Encodings under which the trained model is evaluated too, without training: zero-shot."""
 
-    @property
+    @cached_property
     def measures(self) -> tuple[Measure, ...]:
         """Accuracy in distribution, then length generalization: as trained, then under each test encoding."""
         return tuple(
