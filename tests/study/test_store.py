@@ -128,7 +128,7 @@ def test_two_connections_write_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no store at '.*missing.sqlite': run a study first"):
+    with pytest.raises(InputError, match=r"there is no store at '.*missing.sqlite': run a study or an"):
         Store(tmp_path / "missing.sqlite", create=False)
     assert list(tmp_path.iterdir()) == []
 

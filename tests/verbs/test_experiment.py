@@ -1,6 +1,7 @@
 """experiment: list, plan, run, status, report, export and import from the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,8 @@ def test_what_cannot_be_is_said_in_a_sentence(capsys) -> None:
     assert "there is no store" in capsys.readouterr().err
     assert cli.main(["experiment", "report", "made-up", "--results", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+    assert cli.main(["experiment", "import", "nowhere", "--store", "new.sqlite"]) == 2
+    assert not Path("new.sqlite").exists()
     assert cli.main(["experiment", "summary", "--results", "nowhere"]) == 2
     assert "'nowhere' is no folder: give the one that holds committed rows" in capsys.readouterr().err
 
@@ -57,6 +60,11 @@ def test_a_plan_names_every_unit_and_says_what_a_unit_is(capsys) -> None:
     shown = capsys.readouterr().out
     assert all(f"{condition}, seed {seed}" in shown for condition in ("right", "wrong") for seed in (0, 1))
     assert "4 units: a unit is one model, trained or read" in shown
+    assert cli.main(["experiment", "run", "made-up", "--quick", "--workers", "1", "-q"]) == 0
+    capsys.readouterr()
+    assert cli.main(["experiment", "plan", "made-up", "--quick"]) == 0
+    said = "experiment made-up (quick version, which is no evidence) is complete: nothing to run\n"
+    assert capsys.readouterr().out == said
 
 
 def test_experiments_are_listed_with_what_they_ask(capsys) -> None:

@@ -120,7 +120,9 @@ class Store:
     def __init__(self, path: Path = DEFAULT_STORE, create: bool = True) -> None:
         self.path = path
         if not create and not path.exists():
-            raise InputError(f"there is no store at '{path}': run a study first, or give its path with --store.")
+            raise InputError(
+                f"there is no store at '{path}': run a study or an experiment first, or give its path with --store."
+            )
         with self._explained():
             if create:
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,11 @@ def named_experiment(id: str, quick: bool = False) -> "Experiment":
     return found.quick if quick else found
 
 
+def called(id: str, quick: bool) -> str:
+    """What a message calls an experiment."""
+    return f"{id} (quick version, which is no evidence)" if quick else id
+
+
 @experiment.command(name="list")
 def list_experiments(*, session: Session = DEFAULTS) -> None:
     """Name every experiment, what it asks, and how much a full run has to do."""
@@ -67,7 +72,7 @@ def plan_experiment(
     quick
         The quick version, whose rows are kept apart from the full run's.
     """
-    print_plan(named_experiment(id, quick), f"experiment '{id}'", running, None, session)
+    print_plan(named_experiment(id, quick), f"experiment {called(id, quick)}", running, None, session)
 
 
 @experiment.command(name="run")
@@ -97,7 +102,7 @@ def run_experiment(
     """
     chosen = named_experiment(id, quick)
     if dry_run:
-        print_plan(chosen, f"experiment '{id}'", running, None, session)
+        print_plan(chosen, f"experiment {called(id, quick)}", running, None, session)
         return
     run_units(chosen, "experiment", running, None, session)
 
@@ -174,7 +179,10 @@ def report_experiment(
     rows = chosen.rows(table)
     path, verdict = write_report(chosen, rows, session.out or Path("out", "reports", id)), chosen.verdict(rows)
     if not session.json:
-        sys.stdout.write(f"{id}: {verdict.sentence}\n{path}\n")
+        missing = chosen.missing(rows)
+        said = [f"{called(id, quick)}: {verdict.sentence}"]
+        said += [f"{missing} of {missing + len(rows)} measurements are not there yet"] if missing else []
+        sys.stdout.write("\n".join([*said, str(path)]) + "\n")
         return
     judged = [
         {

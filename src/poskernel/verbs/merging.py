@@ -24,7 +24,9 @@ def import_rows(folder: Path, /, *, session: Session = DEFAULTS) -> None:
         A folder with rows.parquet and manifest.json, such as results/paper or results/E5.
     """
     from poskernel.study import import_results
+    from poskernel.study.transfer import read_results
 
+    read_results(folder)  # what is wrong with it is said before a store is made
     with open_store(session, create=True) as store:
         merged = import_results(folder, store)
     rows = [{"folder": str(folder), "rows": merged.measurements, **merged.counts}]
