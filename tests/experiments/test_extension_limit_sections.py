@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from extension_world import RUN, made_up, nothing_special
+from poskernel.experiments import extension_limit_sections as sections
 from poskernel.experiments.extension_limit_sections import (
     LEAVES,
     Ending,
@@ -77,15 +78,17 @@ def test_the_excess_is_over_the_same_text(tmp_path):
     assert set(limits_table(world(), table)["outcome"]) == {"meet"}
 
 
-def test_loss_that_rises_as_heads_are_lost_is_said_and_so_is_the_opposite(tmp_path):
+def test_loss_that_rises_as_heads_are_lost_is_said_and_so_is_the_opposite(tmp_path, monkeypatch):
     right, wrong, none = world(), world(shares=(0.5, 0.97, 1.0)), ExtensionRows.of(RUN, made_up(RUN, nothing_special))
     assert related(long_table(right)).value < -0.9 and "fewer survivors, more loss" in said(right, tmp_path)
+    assert (tmp_path / "figures" / "extension-survivors.svg").is_file()
+    monkeypatch.setattr(sections, "pictures", lambda *_: [])
     assert related(long_table(wrong)).value > 0.9 and "against the prediction" in said(wrong, tmp_path)
     assert "fewer survivors, more loss" not in said(none, tmp_path)
-    assert (tmp_path / "figures" / "extension-survivors.svg").is_file()
 
 
-def test_limits_that_meet_and_those_that_do_not_are_counted(tmp_path):
+def test_limits_that_meet_and_those_that_do_not_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(sections, "pictures", lambda *_: [])
     assert "or neither has one: 6 of 6" in said(world(), tmp_path)
     missed = said(world(limits=(None, None, None)), tmp_path)
     assert "or neither has one: 0 of 6" in missed and "Measured alone: none in 3 texts, linear:2 in 3 texts." in missed
