@@ -71,7 +71,7 @@ def study(name: str) -> str:
 def extension(words: str) -> str:
     """The validation of `extend` out of committed rows: all of it, or its `findings` alone."""
     from poskernel.errors import lookup
-    from poskernel.experiments.extension_results import findings_html, page_html
+    from poskernel.experiments.extension.results import findings_html, page_html
 
     made = lookup({"": page_html, "findings": findings_html}, words, "part of the validation")
     with TemporaryDirectory() as folder:

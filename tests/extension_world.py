@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
-from poskernel.experiments.extension_rows import Run, spoken_of
-from poskernel.experiments.extension_validation import ExtensionValidation
-from poskernel.experiments.extension_verdicts import ExtensionVerdicts
+from poskernel.experiments.extension.rows import Run, spoken_of
+from poskernel.experiments.extension.validation import ExtensionValidation
+from poskernel.experiments.extension.verdicts import ExtensionVerdicts
 from poskernel.study.store import frame
 from study_table import row
 
@@ -69,7 +69,7 @@ def tiny_model(monkeypatch, family="llama", words=200):
     """A tiny model in the place of every one that is opened, its text mostly one token, so that peaks are resolved."""
     from families import tiny, tokens
     from poskernel.attention.extension.measurement import open_rotary
-    from poskernel.experiments import extension_cells as cells
+    from poskernel.experiments.extension import cells
 
     opened = open_rotary(tiny(family))
     opened.source.module.config.tie_word_embeddings = True

@@ -141,7 +141,7 @@ def test_every_column_and_metric_of_committed_rows_is_explained() -> None:
     import pyarrow.parquet as parquet
 
     from poskernel.experiments.catalogue import EXPERIMENTS
-    from poskernel.experiments.extension_results import METRICS
+    from poskernel.experiments.extension.results import METRICS
     from poskernel.experiments.trained_kernels import MEANINGS
     from poskernel.study.store import COLUMNS
     from poskernel.study.units import Metric

@@ -82,7 +82,7 @@ def of_model(
         device=session.device, progress=steps.show,
     )  # fmt: skip
     if session.out is not None or report is not None:
-        from poskernel.experiments.extension_page import write_extension
+        from poskernel.experiments.extension.screen_page import write_extension
 
         write_extension(found, session.out, report)
     if session.json:
@@ -97,7 +97,7 @@ def of_config(path: Path, settings: tuple[str, ...], length: int | None, train_l
 
     found = extend_config(read_config(path), str(path), settings, train_length, length)
     if session.out is not None:
-        from poskernel.experiments.extension_page import save_config_rows
+        from poskernel.experiments.extension.screen_page import save_config_rows
 
         save_config_rows(found, session.out)
     if session.json:

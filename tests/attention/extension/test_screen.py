@@ -13,7 +13,7 @@ from poskernel.attention.extension.measurement import measure_forms, open_rotary
 from poskernel.attention.extension.screen import extend
 from poskernel.attention.extension.settings import parse_setting
 from poskernel.errors import InputError
-from poskernel.experiments.extension_agreement import LagMeans
+from poskernel.experiments.extension.agreement import LagMeans
 
 TEXT = torch.where(torch.rand(1, 400, generator=torch.Generator().manual_seed(5)) < 0.9, 7, tokens(1, 400, seed=3))
 """Mostly one token, so that peaks are resolved by few sequences."""

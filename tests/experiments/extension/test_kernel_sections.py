@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from extension_world import RUN, made_up, nothing_special
-from poskernel.experiments.extension_kernel_sections import (
+from poskernel.experiments.extension.kernel_sections import (
     HARD,
     Reached,
     aims_table,
@@ -15,8 +15,8 @@ from poskernel.experiments.extension_kernel_sections import (
     kernel_sections,
     reached,
 )
-from poskernel.experiments.extension_rows import ExtensionRows
-from poskernel.experiments.extension_validation import SETTINGS
+from poskernel.experiments.extension.rows import ExtensionRows
+from poskernel.experiments.extension.validation import SETTINGS
 from poskernel.experiments.reproduction.output import Output
 from poskernel.statistics import Estimate
 

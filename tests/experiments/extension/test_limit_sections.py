@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from extension_world import RUN, made_up, nothing_special
-from poskernel.experiments import extension_limit_sections as sections
-from poskernel.experiments.extension_limit_sections import (
+from poskernel.experiments.extension import limit_sections as sections
+from poskernel.experiments.extension.limit_sections import (
     LEAVES,
     Ending,
     ending,
@@ -18,7 +18,7 @@ from poskernel.experiments.extension_limit_sections import (
     ranged,
     related,
 )
-from poskernel.experiments.extension_rows import ExtensionRows
+from poskernel.experiments.extension.rows import ExtensionRows
 from poskernel.experiments.reproduction.output import Output
 
 BEYOND = (None, "beyond 150")

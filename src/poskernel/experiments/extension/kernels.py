@@ -16,8 +16,8 @@ from poskernel.attention.extension.measurement import OpenedModel
 from poskernel.attention.extension.screen import Own, Screen
 from poskernel.attention.extension.settings import Setting
 from poskernel.attention.extension.survival import peaks_of
-from poskernel.experiments.extension_agreement import LagMeans, agreement, correlations, root_mean_squares
-from poskernel.experiments.extension_cells import (
+from poskernel.experiments.extension.agreement import LagMeans, agreement, correlations, root_mean_squares
+from poskernel.experiments.extension.cells import (
     ExtensionCell,
     HeadCell,
     opened_model,

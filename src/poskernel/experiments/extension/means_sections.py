@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from poskernel.attention.extension.settings import NONE
-from poskernel.experiments.extension_kernel_sections import (
+from poskernel.experiments.extension.kernel_sections import (
     MEDIAN_AIM,
     TENTH_AIM,
     Reached,
@@ -14,8 +14,8 @@ from poskernel.experiments.extension_kernel_sections import (
     named,
     reached,
 )
-from poskernel.experiments.extension_kernels import OF_HEADS
-from poskernel.experiments.extension_rows import ExtensionRows, over_texts, summary_table
+from poskernel.experiments.extension.kernels import OF_HEADS
+from poskernel.experiments.extension.rows import ExtensionRows, over_texts, summary_table
 from poskernel.experiments.reproduction.output import Output
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Kernel units apply a setting to the live model, run it at 1, 2 and 4 times the measured length and compare every head's
 kernel with the one that a pass of the unscaled model predicted. Limit units run one long sequence and put the loss just
 before each length beside the predicted share of surviving heads; the control gives the same tokens a fresh context.
-`python -m poskernel.experiments.extension_validation --help` says how to run them; they resume.
+`python -m poskernel.experiments.extension.validation --help` says how to run them; they resume.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 
 from poskernel.attention.extension.settings import NONE
 from poskernel.errors import InputError
-from poskernel.experiments.extension_cells import (
+from poskernel.experiments.extension.cells import (
     DROPPED,
     MEASURED,
     MODEL,
@@ -26,8 +26,8 @@ from poskernel.experiments.extension_cells import (
     shape_of,
     write_about,
 )
-from poskernel.experiments.extension_kernels import KERNEL_MEANINGS, LENGTHS, OF_HEADS, HeadUnit, KernelUnit
-from poskernel.experiments.extension_limits import (
+from poskernel.experiments.extension.kernels import KERNEL_MEANINGS, LENGTHS, OF_HEADS, HeadUnit, KernelUnit
+from poskernel.experiments.extension.limits import (
     FRESH,
     LIMIT_LENGTHS,
     LIMIT_MEANINGS,
@@ -35,7 +35,7 @@ from poskernel.experiments.extension_limits import (
     WINDOW,
     LimitUnit,
 )
-from poskernel.experiments.extension_texts import TEXTS
+from poskernel.experiments.extension.texts import TEXTS
 from poskernel.study import Store
 from poskernel.study.grid import canonical
 from poskernel.study.progress import PlainLines
@@ -116,7 +116,7 @@ class ExtensionValidation:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what is missing, then write the rows."""
-    parser = argparse.ArgumentParser(prog="python -m poskernel.experiments.extension_validation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m poskernel.experiments.extension.validation", description=__doc__)
     parser.add_argument("--store", type=Path, default=Path("out/extension.sqlite"))
     parser.add_argument("--out", type=Path, default=Path("results/extension"))
     parser.add_argument("--model", default=MODEL)
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     given.progress.parent.mkdir(parents=True, exist_ok=True)
     with Store(given.store) as store, given.progress.open("a", encoding="utf-8") as lines:
         summary = run(asked, store, given.workers, PlainLines(lines))
-        command = ["python", "-m", "poskernel.experiments.extension_validation", *(arguments or sys.argv[1:])]
+        command = ["python", "-m", "poskernel.experiments.extension.validation", *(arguments or sys.argv[1:])]
         write_results(asked, store, given.out, command)
     write_about(asked.model, asked.texts, given.out)
     sys.stderr.write(f"{summary}\n")

@@ -3,7 +3,7 @@
 A screen on one text says of every head and setting whether the head keeps, moves or loses its peak; a screen on another
 text says so again. Of the heads that both decide: the share with the same verdict, the share with the same own peak,
 and what heads that were paired at random would share.
-`python -m poskernel.experiments.extension_verdicts --help` says how to run it; it resumes, a text at a time.
+`python -m poskernel.experiments.extension.verdicts --help` says how to run it; it resumes, a text at a time.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from typing import Any
 
 from poskernel.attention.extension.results import HeadExtension
 from poskernel.attention.extension.screen import extend
-from poskernel.experiments.extension_cells import MEASURED, MODEL, opened_model, text_tokens
-from poskernel.experiments.extension_limits import LIMIT_SETTINGS
-from poskernel.experiments.extension_texts import TEXTS
+from poskernel.experiments.extension.cells import MEASURED, MODEL, opened_model, text_tokens
+from poskernel.experiments.extension.limits import LIMIT_SETTINGS
+from poskernel.experiments.extension.texts import TEXTS
 from poskernel.statistics import Estimate, mean
 from poskernel.study import Store, progress_for
 from poskernel.study.grid import Cell, canonical
@@ -183,7 +183,7 @@ class ExtensionVerdicts:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what is missing, then write the rows."""
-    parser = argparse.ArgumentParser(prog="python -m poskernel.experiments.extension_verdicts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m poskernel.experiments.extension.verdicts", description=__doc__)
     default = ExtensionVerdicts()
     parser.add_argument("--store", type=Path, default=Path("out/extension.sqlite"))
     parser.add_argument("--out", type=Path, default=Path("results/extension-verdicts"))
@@ -201,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("one text has nothing to be compared with: give two or more.")
     with Store(given.store) as store:
         summary = run(asked, store, 1, progress_for())
-        command = ["python", "-m", "poskernel.experiments.extension_verdicts", *(arguments or sys.argv[1:])]
+        command = ["python", "-m", "poskernel.experiments.extension.verdicts", *(arguments or sys.argv[1:])]
         write_results(asked, store, given.out, command)
     sys.stderr.write(f"{summary}\n")
     return 1 if summary.failed else 0

@@ -9,9 +9,9 @@ pytest.importorskip("transformers")
 
 from extension_world import ASKED, tiny_model
 from poskernel.attention.extension.screen import extend
-from poskernel.experiments import extension_cells as cells
-from poskernel.experiments.extension_kernels import surviving_share
-from poskernel.experiments.extension_limits import LIMIT, LIMIT_MEANINGS, LimitUnit, survivors
+from poskernel.experiments.extension import cells
+from poskernel.experiments.extension.kernels import surviving_share
+from poskernel.experiments.extension.limits import LIMIT, LIMIT_MEANINGS, LimitUnit, survivors
 from poskernel.study.units import Status
 
 UNIT = LimitUnit(ASKED.cell("none", "a"), (48, 90), True, 40, 8)

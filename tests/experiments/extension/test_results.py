@@ -6,15 +6,15 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from extension_world import RUN, SECOND_RUN, VERDICT_RUN, made_up, nothing_special, write
-from poskernel.experiments.extension_results import (
+from poskernel.experiments.extension.results import (
     COVERAGE,
     extension_sections,
     findings_html,
     meanings_html,
     page_html,
 )
-from poskernel.experiments.extension_rows import GEMMA_VALIDATION, VALIDATION, VERDICTS
-from poskernel.experiments.extension_validation import MEANINGS
+from poskernel.experiments.extension.rows import GEMMA_VALIDATION, VALIDATION, VERDICTS
+from poskernel.experiments.extension.validation import MEANINGS
 from poskernel.experiments.reproduction.output import Output
 from poskernel.report.page import write_page
 
@@ -33,10 +33,10 @@ def test_without_rows_the_page_says_which_commands_make_them(tmp_path):
 
 
 def test_the_command_of_a_run_is_what_its_parser_takes():
-    from poskernel.experiments import extension_validation, extension_verdicts
+    from poskernel.experiments.extension import validation, verdicts
 
-    for run, module in ((VALIDATION, extension_validation), (GEMMA_VALIDATION, extension_validation),
-                        (VERDICTS, extension_verdicts)):  # fmt: skip
+    for run, module in ((VALIDATION, validation), (GEMMA_VALIDATION, validation),
+                        (VERDICTS, verdicts)):  # fmt: skip
         assert module.__name__ in run.command and f"--out results/{run.folder}" in run.command
 
 

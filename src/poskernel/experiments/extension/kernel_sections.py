@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from poskernel.attention.extension.settings import NONE
-from poskernel.experiments.extension_kernels import GROUPS
-from poskernel.experiments.extension_rows import ExtensionRows, over_texts, summary_table
+from poskernel.experiments.extension.kernels import GROUPS
+from poskernel.experiments.extension.rows import ExtensionRows, over_texts, summary_table
 from poskernel.experiments.reproduction.output import Output
 from poskernel.statistics import Estimate, spearman
 

@@ -14,7 +14,12 @@ pytest.importorskip("matplotlib")
 from families import tiny, tokens
 from poskernel.attention.extension.config_only import extend_config
 from poskernel.attention.extension.screen import extend
-from poskernel.experiments.extension_page import save_config_rows, settings_frame, survival_title, write_extension
+from poskernel.experiments.extension.screen_page import (
+    save_config_rows,
+    settings_frame,
+    survival_title,
+    write_extension,
+)
 
 TEXT = torch.where(torch.rand(1, 300, generator=torch.Generator().manual_seed(5)) < 0.9, 7, tokens(1, 300, seed=3))
 

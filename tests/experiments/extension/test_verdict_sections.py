@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from extension_world import LEFT_OUT, VERDICT_RUN, made_up
-from poskernel.experiments.extension_rows import ExtensionRows
-from poskernel.experiments.extension_verdict_sections import (
+from poskernel.experiments.extension.rows import ExtensionRows
+from poskernel.experiments.extension.verdict_sections import (
     ALL_ALIKE,
     BELOW,
     BEYOND,
@@ -15,7 +15,7 @@ from poskernel.experiments.extension_verdict_sections import (
     verdict_sections,
     verdicts_table,
 )
-from poskernel.experiments.extension_verdicts import MEANINGS
+from poskernel.experiments.extension.verdicts import MEANINGS
 from poskernel.experiments.reproduction.output import Output
 
 

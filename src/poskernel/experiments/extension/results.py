@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poskernel.experiments.extension_kernel_sections import kernel_sections
-from poskernel.experiments.extension_limit_sections import limit_sections
-from poskernel.experiments.extension_means_sections import means_sections
-from poskernel.experiments.extension_rows import GEMMA_VALIDATION, NAMES, VALIDATION, VERDICTS, ExtensionRows, Run
-from poskernel.experiments.extension_validation import MEANINGS
-from poskernel.experiments.extension_verdict_sections import verdict_sections
-from poskernel.experiments.extension_verdicts import MEANINGS as VERDICT_MEANINGS
+from poskernel.experiments.extension.kernel_sections import kernel_sections
+from poskernel.experiments.extension.limit_sections import limit_sections
+from poskernel.experiments.extension.means_sections import means_sections
+from poskernel.experiments.extension.rows import GEMMA_VALIDATION, NAMES, VALIDATION, VERDICTS, ExtensionRows, Run
+from poskernel.experiments.extension.validation import MEANINGS
+from poskernel.experiments.extension.verdict_sections import verdict_sections
+from poskernel.experiments.extension.verdicts import MEANINGS as VERDICT_MEANINGS
 from poskernel.experiments.reproduction.output import Output
 from poskernel.experiments.reproduction.page import section_html
 

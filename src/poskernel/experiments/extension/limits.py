@@ -13,7 +13,7 @@ from poskernel.attention.extension.screen import FALL, LEVEL, Screen, Wanted, li
 from poskernel.attention.extension.settings import NONE, Setting
 from poskernel.attention.extension.survival import kept_share, limit_of
 from poskernel.errors import InputError
-from poskernel.experiments.extension_cells import (
+from poskernel.experiments.extension.cells import (
     RESAMPLES,
     ExtensionCell,
     first_windows,
@@ -22,7 +22,7 @@ from poskernel.experiments.extension_cells import (
     text_tokens,
     token_losses,
 )
-from poskernel.experiments.extension_kernels import WHOLE, measured_as
+from poskernel.experiments.extension.kernels import WHOLE, measured_as
 from poskernel.study.grid import Cell
 from poskernel.study.units import Measurement, Status, Unit
 

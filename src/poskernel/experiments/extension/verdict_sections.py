@@ -3,9 +3,9 @@
 import math
 from typing import TYPE_CHECKING
 
-from poskernel.experiments.extension_kernel_sections import formats_of
-from poskernel.experiments.extension_rows import ExtensionRows, over_texts
-from poskernel.experiments.extension_verdicts import BOTH, CHANCE, MEANINGS, PEAK, SAME
+from poskernel.experiments.extension.kernel_sections import formats_of
+from poskernel.experiments.extension.rows import ExtensionRows, over_texts
+from poskernel.experiments.extension.verdicts import BOTH, CHANCE, MEANINGS, PEAK, SAME
 from poskernel.experiments.reproduction.output import Output
 from poskernel.statistics import Estimate
 

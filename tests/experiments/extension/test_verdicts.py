@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from poskernel.attention.extension.results import HeadExtension
-from poskernel.experiments import extension_verdicts as verdicts
-from poskernel.experiments.extension_verdicts import MEASURES, ExtensionVerdicts, agreement
+from poskernel.experiments.extension import verdicts
+from poskernel.experiments.extension.verdicts import MEASURES, ExtensionVerdicts, agreement
 from poskernel.study.units import Status
 
 

@@ -8,9 +8,9 @@ import torch
 pytest.importorskip("transformers")
 
 from extension_world import ASKED, tiny_model
-from poskernel.experiments import extension_cells as cells
-from poskernel.experiments.extension_cells import reach_of, screen_of, setting_of
-from poskernel.experiments.extension_kernels import (
+from poskernel.experiments.extension import cells
+from poskernel.experiments.extension.cells import reach_of, screen_of, setting_of
+from poskernel.experiments.extension.kernels import (
     ALPHA,
     BEYOND,
     KERNEL_MEANINGS,

@@ -3,7 +3,7 @@
 import pytest
 
 from poskernel.errors import InputError
-from poskernel.experiments.extension_texts import TEXTS, text_named
+from poskernel.experiments.extension.texts import TEXTS, text_named
 
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if name != "torch-docs"])

@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poskernel.experiments.extension_cells import ABOUT_FILE, GEMMA, MODEL, SHAPES, ExtensionCell, HeadCell
-from poskernel.experiments.extension_validation import ExtensionValidation
-from poskernel.experiments.extension_verdicts import ExtensionVerdicts, VerdictCell
+from poskernel.experiments.extension.cells import ABOUT_FILE, GEMMA, MODEL, SHAPES, ExtensionCell, HeadCell
+from poskernel.experiments.extension.validation import ExtensionValidation
+from poskernel.experiments.extension.verdicts import ExtensionVerdicts, VerdictCell
 from poskernel.statistics import Estimate, mean
 from poskernel.study.transfer import ROWS_FILE, read_results
 from poskernel.study.units import NO_SEED
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KEY = ["cell", "metric", "length", "seed"]
 LOST = ("failed", "timeout")
-MODULE = "python -m poskernel.experiments."
+MODULE = "python -m poskernel.experiments.extension."
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,20 @@ class Run:
 
 
 VALIDATION = Run(
-    ExtensionValidation(), "extension", f"{MODULE}extension_validation --store out/extension.sqlite "
-    "--out results/extension",
-)  # fmt: skip
+    ExtensionValidation(),
+    "extension",
+    f"{MODULE}validation --store out/extension.sqlite --out results/extension",
+)
 VERDICTS = Run(
-    ExtensionVerdicts(), "extension-verdicts", f"{MODULE}extension_verdicts --store out/extension.sqlite "
-    "--out results/extension-verdicts",
-)  # fmt: skip
+    ExtensionVerdicts(),
+    "extension-verdicts",
+    f"{MODULE}verdicts --store out/extension.sqlite --out results/extension-verdicts",
+)
 GEMMA_VALIDATION = Run(
-    ExtensionValidation(model=GEMMA, shape=SHAPES[GEMMA]), "extension-gemma",
-    f"{MODULE}extension_validation --model {GEMMA} --store out/gemma.sqlite --out results/extension-gemma",
-)  # fmt: skip
+    ExtensionValidation(model=GEMMA, shape=SHAPES[GEMMA]),
+    "extension-gemma",
+    f"{MODULE}validation --model {GEMMA} --store out/gemma.sqlite --out results/extension-gemma",
+)
 NAMES = {MODEL: "SmolLM2-135M", GEMMA: "Gemma-3 270M"}
 
 

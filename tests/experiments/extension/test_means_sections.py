@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from extension_world import RUN, made_up, nothing_special
-from poskernel.experiments.extension_means_sections import differences, heads_table, means_sections
-from poskernel.experiments.extension_rows import ExtensionRows
+from poskernel.experiments.extension.means_sections import differences, heads_table, means_sections
+from poskernel.experiments.extension.rows import ExtensionRows
 from poskernel.experiments.reproduction.output import Output
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from extension_world import LEFT_OUT, RUN, VERDICT_RUN, made_up, nothing_special, write
 from poskernel.errors import InputError
-from poskernel.experiments.extension_rows import (
+from poskernel.experiments.extension.rows import (
     GEMMA_VALIDATION,
     VALIDATION,
     VERDICTS,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from poskernel.experiments.extension_agreement import (
+from poskernel.experiments.extension.agreement import (
     LagMeans,
     agreement,
     aligned_share,

@@ -16,7 +16,7 @@ from poskernel.attention.extension.measurement import OpenedModel, measure_forms
 from poskernel.attention.extension.screen import Screen, Wanted, own_setting, views_of
 from poskernel.attention.extension.settings import NONE, Setting, parse_setting
 from poskernel.errors import InputError
-from poskernel.experiments.extension_texts import text_named
+from poskernel.experiments.extension.texts import text_named
 from poskernel.storage import write_whole
 from poskernel.study.grid import Cell
 

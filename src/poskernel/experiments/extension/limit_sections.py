@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from poskernel.experiments.extension_kernel_sections import direction, excess_loss, formats_of, named
-from poskernel.experiments.extension_limits import LIMIT, SHARES
-from poskernel.experiments.extension_rows import ExtensionRows, over_texts
+from poskernel.experiments.extension.kernel_sections import direction, excess_loss, formats_of, named
+from poskernel.experiments.extension.limits import LIMIT, SHARES
+from poskernel.experiments.extension.rows import ExtensionRows, over_texts
 from poskernel.experiments.reproduction.output import Output
 from poskernel.statistics import Estimate, mean, spearman
 

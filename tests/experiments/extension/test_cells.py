@@ -11,8 +11,8 @@ from extension_world import ASKED, tiny_model
 from families import tiny, tokens
 from poskernel.attention.extension.measurement import open_rotary
 from poskernel.errors import InputError
-from poskernel.experiments import extension_cells as cells
-from poskernel.experiments.extension_cells import (
+from poskernel.experiments.extension import cells
+from poskernel.experiments.extension.cells import (
     SHAPES,
     first_windows,
     reach_of,

@@ -8,13 +8,12 @@ pytest.importorskip("transformers")
 
 from extension_world import RUN, VERDICT_RUN, tiny_model
 from poskernel.errors import InputError
-from poskernel.experiments import extension_cells as cells
-from poskernel.experiments import extension_validation as validation
-from poskernel.experiments.extension_kernels import HeadUnit
-from poskernel.experiments.extension_limits import LimitUnit
-from poskernel.experiments.extension_results import extension_sections
-from poskernel.experiments.extension_rows import ExtensionRows, Run
-from poskernel.experiments.extension_validation import MEANINGS, ExtensionValidation
+from poskernel.experiments.extension import cells, validation
+from poskernel.experiments.extension.kernels import HeadUnit
+from poskernel.experiments.extension.limits import LimitUnit
+from poskernel.experiments.extension.results import extension_sections
+from poskernel.experiments.extension.rows import ExtensionRows, Run
+from poskernel.experiments.extension.validation import MEANINGS, ExtensionValidation
 from poskernel.experiments.reproduction.output import Output
 from poskernel.study.inquiry import Inquiry
 from poskernel.study.planning import plan
