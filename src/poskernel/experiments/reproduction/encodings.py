@@ -35,8 +35,8 @@ TRAINED = tuple(short_specification(encoding) for encoding in TRAINED_BEYOND_THE
 HOLDS, TASK_ALONE, NOT_SHOWN, NO_VERDICT = "holds", "no more than the task tells", "not shown", "no verdict"
 BY_ENCODING, BY_TASK = (f"AUC, all cells, {words}" for words in CLUSTERS.values())
 SAME_SIDE = "share of cells on the side that alpha says, whole encodings drawn"
-BLIND_SIDE = "the same of the rule 'bounded offset', blind to the encoding"
-GAIN = "alpha's share less that rule's, paired by cell"
+BLIND_SIDE = "share of cells on the side that the rule 'bounded offset' says, blind to the encoding"
+GAIN = "that share less the share of the rule 'bounded offset', which is blind to the encoding; paired by cell"
 SHOWN = (BY_ENCODING, BY_TASK, "Spearman, all cells, whole encodings drawn", LEARNABLE_SPEARMAN,
          "Spearman, learnable cells, whole encodings drawn", "precision at alpha of 0.5, whole cells drawn",
          SAME_SIDE, BLIND_SIDE, GAIN)  # fmt: skip
