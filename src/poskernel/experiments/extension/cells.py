@@ -29,8 +29,25 @@ POSITIONS_PER_BLOCK = 512
 ABOUT_FILE = "about.json"
 
 
+class TextCell(Cell):
+    """What is measured on a text, at a length."""
+
+    text: str
+    measured_length: int
+
+    @property
+    def task_name(self) -> str:
+        """The text."""
+        return self.text
+
+    @property
+    def train_length(self) -> int:
+        """The measured length."""
+        return self.measured_length
+
+
 @dataclass(frozen=True)
-class ExtensionCell(Cell):
+class ExtensionCell(TextCell):
     """A model under a setting on a text."""
 
     kind = "extension"
@@ -46,19 +63,9 @@ class ExtensionCell(Cell):
         """Model and setting."""
         return f"{self.model} under {self.setting}"
 
-    @property
-    def task_name(self) -> str:
-        """The text."""
-        return self.text
-
-    @property
-    def train_length(self) -> int:
-        """The measured length."""
-        return self.measured_length
-
 
 @dataclass(frozen=True)
-class HeadCell(Cell):
+class HeadCell(TextCell):
     """One head of a model as it is, on a text."""
 
     kind = "extension-head"
@@ -83,16 +90,6 @@ class HeadCell(Cell):
     def label(self) -> str:
         """Model and head."""
         return f"{self.model} layer {self.layer} head {self.head}"
-
-    @property
-    def task_name(self) -> str:
-        """The text."""
-        return self.text
-
-    @property
-    def train_length(self) -> int:
-        """The measured length."""
-        return self.measured_length
 
 
 def reach_of(length: int, dropped: int) -> int:
